@@ -40,14 +40,9 @@ Arrays = Mapping[str, NDArray[Any]]
 def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
     """Write a model folder atomically.
 
-    Parameters
-    ----------
-    folder
-        An existing model folder without other files is replaced; any other folder must be empty.
-    arrays
-        Plain numeric or boolean arrays by name.
-    manifest
-        JSON-ready facts; `schema`, `kind` and the checksums are added.
+    `folder`: an existing model folder without other files is replaced; any other folder must be empty.
+    `arrays`: plain numeric or boolean arrays by name.
+    `manifest`: JSON-ready facts; `schema`, `kind` and the checksums are added.
 
     Raises Misuse: `folder` exists and is not a model folder.
     """

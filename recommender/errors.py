@@ -28,14 +28,9 @@ class Misuse(PhasewiseError):
 class BadInput(PhasewiseError):
     """Data that cannot be used. The message always holds what is known of file, row and column, and a remedy.
 
-    Parameters
-    ----------
-    problem
-        What is wrong, in one clause; the middle of a very long one is left out.
-    remedy
-        What the reader can do about it, as an imperative sentence.
-    file, row, column
-        Where it is; `row` counts data rows from 1, without the header.
+    `problem`: what is wrong, in one clause; the middle of a very long one is left out.
+    `remedy`: what the reader can do about it, as an imperative sentence.
+    `file`, `row`, `column`: where it is; `row` counts data rows from 1, without the header.
     """
 
     exit_code = 2

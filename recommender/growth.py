@@ -49,62 +49,36 @@ NEXT_CATEGORY: Mapping[Category, Category] = {
 
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
-    """Options for the operator.
+    """Options for the operator."""
 
-    Attributes
-    ----------
-    interval_s
-        Length of an interval, `t_m - t_m-1`.
-    alpha
-        A job that grows by more than this share in an interval is progressing.
-    normalise
-        `first`: divide by the first magnitude that is not zero (an accuracy: by 1, or by 100 if in percent).
-        `none`: for metrics that are shares already.
-    """
-
-    interval_s: float = 30.0
-    alpha: float = 0.01
+    interval_s: float = 30.0  # length of an interval, `t_m - t_m-1`
+    alpha: float = 0.01  # a job that grows by more than this share in an interval is progressing
+    # `first`: divide by the first magnitude that is not zero (an accuracy: by 1, or by 100 if in percent). `none`: for
+    # metrics that are shares already.
     normalise: Literal["first", "none"] = "first"
 
 
 @dataclass(slots=True)
 class Growth:
-    """The state of one job's curve that the next judgement needs.
+    """The state of one job's curve that the next judgement needs."""
 
-    Attributes
-    ----------
-    origin, metric
-        The curve that is followed: its source and its evaluation function.
-    began_s, since_s
-        Unix seconds of the first reading, and of the last change of category.
-    category
-        Progressing until the first judgement.
-    growth
-        G of the last interval judged, a share per interval; None before.
-    scale
-        The magnitude that growth is a share of; 0 until known.
-    value, step, epoch, seen_s
-        The last finite value (None before the first), the last counters, and the time of the last reading.
-    mark_s, mark_value
-        End of the last interval that was judged, and E at that time.
-    fresh
-        Whether there was a reading since.
-    """
-
+    # The curve that is followed: its source and its evaluation function.
     origin: str
     metric: str
+    # Unix seconds of the first reading, and of the last change of category.
     began_s: float
     since_s: float
-    seen_s: float
-    mark_s: float
-    category: Category = Category.PROGRESSING
-    growth: float | None = None
-    scale: float = 0.0
+    seen_s: float  # time of the last reading
+    mark_s: float  # end of the last interval that was judged
+    category: Category = Category.PROGRESSING  # progressing until the first judgement
+    growth: float | None = None  # G of the last interval judged, a share per interval; None before
+    scale: float = 0.0  # the magnitude that growth is a share of; 0 until known
+    # The last finite value (None before the first), and the last counters.
     value: float | None = None
     step: float | None = None
     epoch: float | None = None
-    mark_value: float | None = None
-    fresh: bool = False
+    mark_value: float | None = None  # E at `mark_s`
+    fresh: bool = False  # whether there was a reading since
 
     @classmethod
     def begin(cls, origin: str, reading: Reading, options: GrowthOptions) -> Self:

@@ -34,21 +34,12 @@ MAX_CYCLE_SAMPLES = 10_000
 class ReplayOptions:
     """Rules of a dry run.
 
-    Attributes
-    ----------
-    cycle_s
-        How long an allocation holds; rounded to whole samples of each series, at least one.
-    cycle_samples
-        The same in samples, on every grid; overrides `cycle_s`.
-    lag
-        History of a CRBM window; the first decision comes after lag + 1 samples.
-
     Raises Misuse: the cycle is empty.
     """
 
-    cycle_s: float = 600.0
-    cycle_samples: int | None = None
-    lag: int = 3
+    cycle_s: float = 600.0  # how long an allocation holds; rounded to whole samples of each series, at least one
+    cycle_samples: int | None = None  # the same in samples, on every grid; overrides `cycle_s`
+    lag: int = 3  # history of a CRBM window; the first decision comes after lag + 1 samples
 
     def __post_init__(self) -> None:
         if self.cycle_samples is not None and self.cycle_samples < 1:
@@ -86,43 +77,23 @@ FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class KillRules:
-    """Cost of a memory kill, and the delay of decisions.
+    """Cost of a memory kill, and the delay of decisions."""
 
-    Attributes
-    ----------
-    apply_delay
-        Samples from a decision until it is in force.
-    restart_s
-        Duration of a restart.
-    checkpoint_every_s
-        Age between checkpoints of a run; infinite: a kill loses all of it.
-    limits
-        Memory limit, above which use kills: it follows the request, stays as declared, or there is none.
-    recreates
-        Whether a resize recreates the container, and so costs as much as a kill.
-    """
-
-    apply_delay: int = 0
-    restart_s: float = 120.0
-    checkpoint_every_s: float = math.inf
+    apply_delay: int = 0  # samples from a decision until it is in force
+    restart_s: float = 120.0  # duration of a restart
+    checkpoint_every_s: float = math.inf  # age between checkpoints of a run; infinite: a kill loses all of it
+    # Memory limit, above which use kills: it follows the request, stays as declared, or there is none.
     limits: Limits = "follow"
-    recreates: bool = False
+    recreates: bool = False  # whether a resize recreates the container, and so costs as much as a kill
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """How a simulated cluster applies recommendations.
+    """How a simulated cluster applies recommendations."""
 
-    Attributes
-    ----------
-    apply_delay_s
-        From the time that an allocation leaves its bounds until it is resized.
-    resizes_waiting
-        Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
-    """
-
-    apply_delay_s: float
+    apply_delay_s: float  # from the time that an allocation leaves its bounds until it is resized
     kills: KillRules = field(default_factory=KillRules)
+    # Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
     resizes_waiting: bool = False
 
 
@@ -165,8 +136,6 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     Returns int64 (d,): increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than
     lag + 2 samples.
 
-    Examples
-    --------
     >>> decision_positions(np.ones(12, bool), cycle_samples=4, lag=3)
     array([4, 8])
     """
@@ -181,14 +150,10 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
 def judge(usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray) -> Tally:
     """Compare a series with its allocations, from the first of them on.
 
-    Parameters
-    ----------
-    usage
-        float64 (n, 2), cores and bytes, NaN in gaps.
-    positions, allocations
-        int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds until the next.
-    sample_s
-        float64 (n,): duration of each sample.
+    `usage`: float64 (n, 2), cores and bytes, NaN in gaps.
+    `positions`, `allocations`: int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds until the
+    next.
+    `sample_s`: float64 (n,): duration of each sample.
     """
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
@@ -220,16 +185,10 @@ def judge_run(
 ) -> RunTally:
     """Kills of a run under its allocations, and what they cost, from the first decision on.
 
-    Parameters
-    ----------
-    usage
-        float64 (n, 2), cores and bytes, NaN in gaps.
-    declared
-        float64 (n, 2): in force until the first decision is.
-    positions, allocations, sample_s
-        As for `judge`; a decision whose delay ends after the run is never in force.
-    limit_bytes
-        float64 (n,): the fixed memory limit; by default from the declared one, see `fixed_limits`.
+    `usage`: float64 (n, 2), cores and bytes, NaN in gaps.
+    `declared`: float64 (n, 2): in force until the first decision is.
+    `positions`, `allocations`, `sample_s`: as for `judge`; a decision whose delay ends after the run is never in force.
+    `limit_bytes`: float64 (n,): the fixed memory limit; by default from the declared one, see `fixed_limits`.
     """
     n = len(usage)
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1

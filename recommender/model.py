@@ -36,54 +36,23 @@ PARAMETER_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean",
 
 @dataclass(frozen=True, slots=True)
 class PhaseModel:
-    """Everything learned. An imported model has only a detector; the rest is None until it is trained on data.
-
-    Attributes
-    ----------
-    graph
-        Over the detector's phases and the unknown phase, which is the last.
-    facts
-        Facts of the training for JSON: data, choice of k, step, cycle, target violation, seed, data hash.
-    origin
-        Its name in reports: "bundled", or the folder's name.
-    trained_on
-        uint32 (n,): hashes of the containers that it was trained on, see `name_hashes`; None if unknown.
-    """
+    """Everything learned. An imported model has only a detector; the rest is None until it is trained on data."""
 
     detector: PhaseDetector
     statistics: PhaseStatistics | None = None
-    graph: PhaseGraph | None = None
+    graph: PhaseGraph | None = None  # over the detector's phases and the unknown phase, which is the last
     demand: DemandModel | None = None
+    # Facts of the training for JSON: data, choice of k, step, cycle, target violation, seed, data hash.
     facts: Mapping[str, Any] = field(default_factory=dict)
-    origin: str = ""
+    origin: str = ""  # its name in reports: "bundled", or the folder's name
+    # uint32 (n,): hashes of the containers that it was trained on, see `name_hashes`; None if unknown.
     trained_on: NDArray[np.uint32] | None = None
-
-    @property
-    def phase_mean(self) -> FloatArray:
-        """float64 (k, 2), cores and bytes, for `phase.rules`."""
-        return self._statistics().usage_mean
-
-    @property
-    def phase_sd(self) -> FloatArray:
-        """float64 (k, 2), cores and bytes, for `phase.rules`."""
-        return self._statistics().usage_sd
 
     @property
     def target_violation(self) -> tuple[float, float]:
         """Share of samples that may violate, cpu and memory, as chosen in training."""
         cpu, memory = self.facts.get("target_violation", (0.05, 0.05))
         return float(cpu), float(memory)
-
-    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        """Expected share of the time ahead in each phase, by context (`kernels.occupancy`)."""
-        if self.graph is None:
-            raise BadArtifact("this model has no phase graph (it was imported). Train one on data.")
-        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
-
-    def _statistics(self) -> PhaseStatistics:
-        if self.statistics is None:
-            raise BadArtifact("this model has no phase statistics (it was imported). Train one on data.")
-        return self.statistics
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder atomically."""
@@ -177,14 +146,9 @@ def _is_number(value: object) -> bool:
 def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     """Make a model from the parameters of a CRBM, k-means centres and a scaler trained elsewhere.
 
-    Parameters
-    ----------
-    path
-        An npz file with the arrays of `PARAMETER_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag),
-        B (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale
-        (n_vis,).
-    features
-        Names of the n_vis columns, in the encoder's order.
+    `path`: an npz file with the arrays of `PARAMETER_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag), B
+    (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale (n_vis,).
+    `features`: names of the n_vis columns, in the encoder's order.
 
     Raises BadArtifact, Misuse: an array is missing or has a wrong shape, or the number of features does not match.
     """

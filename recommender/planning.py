@@ -11,8 +11,7 @@ import numpy as np
 from recommender.errors import BadArtifact
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.features import source_columns
-from recommender.policies.base import Policy
-from recommender.policies.registry import REGISTRY
+from recommender.policies.registry import NEED_MODEL, POLICIES, Policy, check_names, make_policy
 from recommender.records import UsageSeries
 from recommender.replay import Plan
 from recommender.training import CrossFit
@@ -21,28 +20,19 @@ from recommender.units import format_duration
 
 @dataclass
 class Planner:
-    """Makes the plan of each container: its policies and phases.
+    """Makes the plan of each container: its policies and phases."""
 
-    Attributes
-    ----------
-    policies
-        Names in the order of reports.
-    model
-        One model for all containers, models by fold, or None if no policy needs one.
-    """
-
-    policies: tuple[str, ...]
-    model: PhaseModel | CrossFit | None
+    policies: tuple[str, ...]  # names in the order of reports
+    model: PhaseModel | CrossFit | None  # one model for all containers, models by fold, or None if no policy needs one
     _made: dict[int, list[Policy]] = field(default_factory=dict, repr=False)
 
     def __call__(self, series: UsageSeries) -> Plan:
         model = self.model_for(series.container)
         key = id(model)
         if key not in self._made:
-            self._made[key] = [REGISTRY.make(name, model) for name in self.policies]
-        needs_phases = any(name in REGISTRY.needs_model for name in self.policies)
-        trace = model.detector.trace(series) if model is not None and needs_phases else None
-        return Plan(self._made[key], trace)
+            self._made[key] = [make_policy(name, model) for name in self.policies]
+        needs_phases = not NEED_MODEL.isdisjoint(self.policies)
+        return Plan(self._made[key], model.detector.trace(series) if model is not None and needs_phases else None)
 
     def model_for(self, container: str) -> PhaseModel | None:
         """The model for a container; of several, the one that was not trained on it."""
@@ -58,17 +48,13 @@ def usable_policies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and policies that can run with this model, and a note on each that cannot.
 
-    Parameters
-    ----------
-    asked
-        Names given by the user; empty for all. One of these that cannot run is an error, not a note.
-    rows
-        Those of the simulated cluster, and whether each needs a model.
+    `asked`: names given by the user; empty for all. One of these that cannot run is an error, not a note.
+    `rows`: those of the simulated cluster, and whether each needs a model.
 
     Raises Misuse, BadArtifact: a name is unknown, or the model does not support a requested policy.
     """
-    REGISTRY.check(asked, tuple(rows))
-    chosen = tuple(name for name in dict.fromkeys((*rows, *REGISTRY.names())) if not asked or name in asked)
+    check_names(asked, tuple(rows))
+    chosen = tuple(name for name in dict.fromkeys((*rows, *POLICIES)) if not asked or name in asked)
     unusable = {name: why for name in chosen if (why := _why_unusable(name, model, rows))}
     if unusable and asked:
         name, why = next(iter(unusable.items()))
@@ -79,7 +65,7 @@ def usable_policies(
 
 def _why_unusable(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> str:
     """Why a row or policy cannot run with a model; empty if it can, or without a model."""
-    if model is None or not rows.get(name, name in REGISTRY.needs_model):
+    if model is None or not rows.get(name, name in NEED_MODEL):
         return ""
     if model.demand is None:
         return "the model was imported and has phases only"

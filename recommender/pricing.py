@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recommender.judging import decision_positions
-from recommender.phases.graph import PhaseGraph
-from recommender.phases.runs import runs_of
+from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, SCHEDULES, DemandModel
 from recommender.policies.phase_plan import RESIZE_PRICE, PhasePlan, PlanState, weights_of
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
@@ -37,24 +36,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
-    """A run with the phase of each sample.
+    """A run with the phase of each sample."""
 
-    Attributes
-    ----------
-    name
-        Runs of one name are held out together, if there are enough names.
-    usage
-        float64 (n, 2), without gaps.
-    labels
-        int64 (n,): phases; the unknown one is the last.
-    ended
-        Whether the run itself ended, and not only its recording.
-    """
-
-    name: str
-    usage: FloatArray
-    labels: IntArray
-    ended: bool = True
+    name: str  # runs of one name are held out together, if there are enough names
+    usage: FloatArray  # float64 (n, 2), without gaps
+    labels: IntArray  # int64 (n,): phases; the unknown one is the last
+    ended: bool = True  # whether the run itself ended, and not only its recording
 
 
 def fit_demand(
@@ -62,12 +49,8 @@ def fit_demand(
 ) -> tuple[DemandModel, PhaseGraph]:
     """Fit demand, prices and phase graph; prices by cross-validation.
 
-    Parameters
-    ----------
-    phases
-        Number of phases, including the unknown one.
-    cycle_samples, lag
-        For decisions once a cycle.
+    `phases`: number of phases, including the unknown one.
+    `cycle_samples`, `lag`: for decisions once a cycle.
     """
     names = [run.name for run in runs]
     if len(set(names)) < FOLDS:  # one or two workloads: split by run
@@ -122,7 +105,7 @@ def _violations(
     lead, ahead, resize, changes = LEAD_SAMPLES, AHEAD_SAMPLES, RESIZE_PRICE, CHANGES_PER_SAMPLE
     if schedule == ONCE_A_CYCLE:
         lead, ahead, resize, changes = 0, cycle_samples, 0.0, np.inf
-    occupancy = graph.foresight_for_plan(lead, ahead).occupancy
+    occupancy = graph.foresight(lead, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], lead, ahead)
     state, counts = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
     decisions_of = [_decisions(schedule, len(run.usage), cycle_samples, lag) for run in runs]

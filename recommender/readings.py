@@ -26,50 +26,26 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of an evaluation function at one time.
+    """The value of an evaluation function at one time."""
 
-    Attributes
-    ----------
-    time_s
-        Unix seconds.
-    value
-        NaN or infinite if the job reports that: it has diverged.
-    metric
-        One of `METRICS`.
-    step, epoch
-        Progress counters of the job; they fall when it restarts.
-    event
-        The job reported it at that time. False for a value that is polled (an annotation, a gauge), where seeing the
-        same value again is no new report.
-    """
-
-    time_s: float
-    value: float
-    metric: str
+    time_s: float  # unix seconds
+    value: float  # NaN or infinite if the job reports that: it has diverged
+    metric: str  # one of `METRICS`
+    # Progress counters of the job; they fall when it restarts.
     step: float | None = None
     epoch: float | None = None
+    # The job reported it at that time. False for a value that is polled (an annotation, a gauge), where seeing the same
+    # value again is no new report.
     event: bool = True
 
 
 class Stage(NamedTuple):
-    """The stage that a job reports to be in.
+    """The stage that a job reports to be in."""
 
-    Attributes
-    ----------
-    time_s
-        Start of the stage, unix seconds.
-    name
-        In lower case.
-    event
-        As in `Reading`.
-    passing
-        Reported without naming a stage (`Saving checkpoint`); it ends with the next loss.
-    """
-
-    time_s: float
-    name: str
-    event: bool = True
-    passing: bool = False
+    time_s: float  # start of the stage, unix seconds
+    name: str  # in lower case
+    event: bool = True  # as in `Reading`
+    passing: bool = False  # reported without naming a stage (`Saving checkpoint`); it ends with the next loss
 
     @property
     def is_checkpoint(self) -> bool:
@@ -139,16 +115,9 @@ PodName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """What a source of progress has to report now.
+    """What a source of progress has to report now."""
 
-    Attributes
-    ----------
-    readings, stages
-        By pod, oldest first.
-    problems
-        Error messages by subject.
-    """
-
+    # By pod, oldest first.
     readings: Mapping[PodName, Sequence[Reading]]
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)  # error messages by subject
     stages: Mapping[PodName, Sequence[Stage]] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
 from operator import add
 from typing import Any, NamedTuple
@@ -37,17 +37,10 @@ def amounts_of(array: FloatArray) -> Amounts:
 
 
 class Sample(NamedTuple):
-    """What a container used; NaN, never 0, where unknown.
+    """What a container used; NaN, never 0, where unknown."""
 
-    Attributes
-    ----------
-    timestamp_s
-        Unix seconds: the end of the window averaged over.
-    cpu_cores, memory_bytes
-        Mean cores over the window, and the working set at its end.
-    """
-
-    timestamp_s: float
+    timestamp_s: float  # unix seconds: the end of the window averaged over
+    # Mean cores over the window, and the working set at its end.
     cpu_cores: float
     memory_bytes: float
 
@@ -64,30 +57,16 @@ VIOLATION_TOLERANCE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a cluster reported of a run besides its usage; NaN where unknown.
+    """What a cluster reported of a run besides its usage; NaN where unknown."""
 
-    Attributes
-    ----------
-    started_s, finished_s
-        Start and completion of its pod, unix seconds.
-    exit_code
-        Exit code of the container.
-    oom_killed_s
-        Unix seconds of the last time it was OOM-killed and restarted.
-    input_size
-        Size of its input, in a unit that the runs of its class share.
-    devices
-        Number of devices requested, such as GPUs.
-    limits, allocatable
-        Cores and bytes: the container's limits, infinite without one, and what its node can give to pods.
-    """
-
+    # Start and completion of its pod, unix seconds.
     started_s: float = math.nan
     finished_s: float = math.nan
-    exit_code: float = math.nan
-    oom_killed_s: float = math.nan
-    input_size: float = math.nan
-    devices: float = math.nan
+    exit_code: float = math.nan  # exit code of the container
+    oom_killed_s: float = math.nan  # unix seconds of the last time it was OOM-killed and restarted
+    input_size: float = math.nan  # size of its input, in a unit that the runs of its class share
+    devices: float = math.nan  # number of devices requested, such as GPUs
+    # Cores and bytes: the container's limits, infinite without one, and what its node can give to pods.
     limits: Amounts = (math.nan, math.nan)
     allocatable: Amounts = (math.nan, math.nan)
 
@@ -115,37 +94,20 @@ NO_FACTS = RunFacts()
 
 @dataclass(frozen=True, slots=True)
 class UsageSeries:
-    """The usage of one container on one grid, gaps explicit.
+    """The usage of one container on one grid, gaps explicit."""
 
-    Attributes
-    ----------
-    container
-        Its name, unique in the input.
-    timestamps
-        int64 (n,), unix seconds, strictly increasing; on the grid they are `step_s` apart.
-    step_s
-        Grid step in seconds; 0 without a grid (`--step none`).
-    usage
-        float64 (n, 2): cpu in cores, memory in bytes. A gap is NaN in both.
-    requests
-        float64 (n, 2): what was requested at the time, NaN where unknown; None if the input has no requests.
-    features
-        Further numeric columns by name, float64 (n,), NaN where missing.
-    workload, node
-        Workload class and node, where known.
-    facts
-        What the cluster reported of the run.
-    """
-
-    container: str
-    timestamps: IntArray
-    step_s: float
-    usage: FloatArray
+    container: str  # its name, unique in the input
+    timestamps: IntArray  # int64 (n,), unix seconds, strictly increasing; on the grid they are `step_s` apart
+    step_s: float  # grid step in seconds; 0 without a grid (`--step none`)
+    usage: FloatArray  # float64 (n, 2): cpu in cores, memory in bytes. A gap is NaN in both.
+    # float64 (n, 2): what was requested at the time, NaN where unknown; None if the input has no requests.
     requests: FloatArray | None = None
+    # Further numeric columns by name, float64 (n,), NaN where missing.
     features: Mapping[str, FloatArray] = field(default_factory=dict)
+    # Workload class and node, where known.
     workload: str | None = None
     node: str | None = None
-    facts: RunFacts = NO_FACTS
+    facts: RunFacts = NO_FACTS  # what the cluster reported of the run
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -157,45 +119,25 @@ class UsageSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseTrace:
-    """The phase of every sample of one series.
-
-    Attributes
-    ----------
-    labels
-        int64 (n,): phase number, or `UNKNOWN_PHASE`. Gaps carry the last phase on.
-    n_phases
-        Number of phases in the model; labels are below it.
-    """
-
-    labels: IntArray
-    n_phases: int
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of one container's samples, with the positions at which a policy must decide.
+    """A stretch of one container's samples, with the positions at which a policy must decide."""
 
-    Attributes
-    ----------
-    usage
-        float64 (n, 2), NaN in gaps.
-    timestamps
-        int64 (n,), unix seconds.
-    decisions
-        int64 (d,), increasing positions in 0..n. The decision at position p sees only samples before p and applies
-        from p to the next decision; one at n, after the last sample, is for the future.
-    phases
-        Phases of the same samples; None for policies that need no model.
-    requests
-        float64 (n, 2) or None, as in UsageSeries.
-    """
-
-    usage: FloatArray
-    timestamps: IntArray
+    usage: FloatArray  # float64 (n, 2), NaN in gaps
+    timestamps: IntArray  # int64 (n,), unix seconds
+    # int64 (d,), increasing positions in 0..n. The decision at position p sees only samples before p and applies from p
+    # to the next decision; one at n, after the last sample, is for the future.
     decisions: IntArray
-    phases: PhaseTrace | None = None
-    requests: FloatArray | None = None
+    # int64 (n,): phase of each sample, or `UNKNOWN_PHASE`; empty for policies that need no model.
+    labels: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    requests: FloatArray | None = None  # float64 (n, 2) or None, as in UsageSeries
+
+
+PolicyOutput = tuple[FloatArray, Mapping[str, Any]]
+"""Allocations from each decision on, float64 (d, 2), cores and bytes; and an explanation of the last one for JSON, with
+at least `rule` (a phrase), `cpu_cores` and `memory_bytes`."""
+
+PolicyFunction = Callable[[Block, int], PolicyOutput]
+"""Takes the samples of a container with at least one decision point, and the number of samples in a cycle."""
 
 
 class AppliedLimit(NamedTuple):
@@ -213,22 +155,14 @@ class AppliedLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecommendation:
-    """What is published for one container of a VPA; NaN for a resource that is not controlled.
-
-    Attributes
-    ----------
-    uncapped
-        The target before minAllowed, maxAllowed and later limits.
-    limits
-        The limits that changed the target, in order.
-    """
+    """What is published for one container of a VPA; NaN for a resource that is not controlled."""
 
     container: str
     target: Amounts
     lower: Amounts
     upper: Amounts
-    uncapped: Amounts
-    limits: tuple[AppliedLimit, ...] = ()
+    uncapped: Amounts  # the target before minAllowed, maxAllowed and later limits
+    limits: tuple[AppliedLimit, ...] = ()  # the limits that changed the target, in order
 
 
 def _add(left: Any, right: Any) -> Any:
@@ -247,16 +181,11 @@ class Tally:
     judged_s: float = 0.0
     used: tuple[float, float] = (0.0, 0.0)
     allocated: tuple[float, float] = (0.0, 0.0)
-    slack: tuple[float, float] = (0.0, 0.0)
-    """Allocated minus used where positive."""
-    shortage: tuple[float, float] = (0.0, 0.0)
-    """Used minus allocated where positive."""
-    violations: tuple[int, int] = (0, 0)
-    """Samples whose use is above allocation x 1.05."""
-    oom_events: int = 0
-    """Maximal runs of memory samples above the allocation."""
-    resizes: int = 0
-    """Decisions that changed the allocation, not counting the first one of a container."""
+    slack: tuple[float, float] = (0.0, 0.0)  # allocated minus used where positive
+    shortage: tuple[float, float] = (0.0, 0.0)  # used minus allocated where positive
+    violations: tuple[int, int] = (0, 0)  # samples whose use is above allocation x 1.05
+    oom_events: int = 0  # maximal runs of memory samples above the allocation
+    resizes: int = 0  # decisions that changed the allocation, not counting the first one of a container
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*map(_add, astuple(self), astuple(other)))
@@ -271,8 +200,7 @@ class RunTally:
     kills: int = 0
     declared: tuple[float, float] = (0.0, 0.0)
     reserved: tuple[float, float] = (0.0, 0.0)
-    lost: tuple[float, float] = (0.0, 0.0)
-    """Repeated work and restarts, at the allocation after each kill."""
+    lost: tuple[float, float] = (0.0, 0.0)  # repeated work and restarts, at the allocation after each kill
 
     def __add__(self, other: RunTally) -> RunTally:
         return RunTally(*map(_add, astuple(self), astuple(other)))
@@ -294,8 +222,8 @@ class ContainerReplay:
     container: str
     workload: str | None
     tallies: Mapping[str, Tally]
+    # Kills and the work they lost, for the policies of the simulated cluster.
     runs: Mapping[str, RunTally] = field(default_factory=dict)
-    """Kills and the work they lost, for the policies of the simulated cluster."""
 
 
 MARKS = ("asked", "applied", "deferred", "killed")
@@ -304,75 +232,50 @@ MARKS = ("asked", "applied", "deferred", "killed")
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One container under one policy of the simulated cluster.
-
-    Attributes
-    ----------
-    decisions
-        int64 (d,) unix seconds of the first sample for which each amount was in force, float64 (d, 2) cores and bytes.
-    marks
-        Unix seconds of events by name, see `MARKS`.
-    """
+    """One container under one policy of the simulated cluster."""
 
     tally: Tally
     run: RunTally
+    # int64 (d,) unix seconds of the first sample for which each amount was in force, float64 (d, 2) cores and bytes.
     decisions: tuple[IntArray, FloatArray]
-    marks: Mapping[str, IntArray] = field(default_factory=dict)
+    marks: Mapping[str, IntArray] = field(default_factory=dict)  # unix seconds of events by name, see `MARKS`
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One container over time, for plots.
-
-    Attributes
-    ----------
-    timestamps, usage, labels
-        int64 (n,), float64 (n, 2) with NaN in gaps, int64 (n,) phases (`UNKNOWN_PHASE` where unknown) or None.
-    decisions
-        Per policy: int64 (d,) unix seconds from which the allocation holds, and float64 (d, 2) cores and bytes.
-    explanations
-        Why the last decision is what it is, for each policy that can explain it.
-    """
+    """One container over time, for plots."""
 
     container: str
     workload: str | None
+    # int64 (n,), float64 (n, 2) with NaN in gaps, int64 (n,) phases (`UNKNOWN_PHASE` where unknown) or None.
     timestamps: IntArray
     usage: FloatArray
     labels: IntArray | None
+    # Per policy: int64 (d,) unix seconds from which the allocation holds, and float64 (d, 2) cores and bytes.
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
+    # Why the last decision is what it is, for each policy that can explain it.
     explanations: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    # Unix seconds of events by policy and name, for the policies of the simulated cluster; see `MARKS`.
     marks: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
-    """Unix seconds of events by policy and name, for the policies of the simulated cluster; see `MARKS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A whole dry run.
+    """A whole dry run."""
 
-    Attributes
-    ----------
-    step_s, cycle_s
-        Grid step (the most common one where sources differ; 0 without a grid) and how long an allocation holds.
-    containers
-        One entry per judged container.
-    left_out
-        Container and reason (too short, no decision) for each one that was not judged.
-    model
-        For the report: origin ("bundled", a folder's name, "cross-fitted ..."), phases, features.
-    notes
-        Sentences for the reader, such as which policies were left out and why.
-    """
-
+    # Grid step (the most common one where sources differ; 0 without a grid) and how long an allocation holds.
     step_s: float
     cycle_s: float
     policies: tuple[str, ...]
     oracles: frozenset[str]
-    containers: tuple[ContainerReplay, ...]
+    containers: tuple[ContainerReplay, ...]  # one entry per judged container
+    # Container and reason (too short, no decision) for each one that was not judged.
     left_out: tuple[tuple[str, str], ...]
+    # For the report: origin ("bundled", a folder's name, "cross-fitted ..."), phases, features.
     model: Mapping[str, object]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences for the reader, such as which policies were left out and why
+    # The containers worth plotting: those with the largest savings, then those with the most harm.
     timelines: tuple[Timeline, ...] = ()
-    """The containers worth plotting: those with the largest savings, then those with the most harm."""
 
     def totals(self) -> dict[str, Tally]:
         """The tally of each policy summed over all containers."""

@@ -12,13 +12,12 @@ import numpy as np
 from recommender.decisions import DecisionWriter
 from recommender.errors import NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
-from recommender.policies.base import Policy
+from recommender.policies.registry import Policy
 from recommender.records import (
     Block,
     ContainerReplay,
     FloatArray,
     IntArray,
-    PhaseTrace,
     Played,
     ReplayResult,
     Timeline,
@@ -30,37 +29,20 @@ from recommender.units import counted
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one container is replayed; with cross-fitting, plans differ by fold.
+    """How one container is replayed; with cross-fitting, plans differ by fold."""
 
-    Attributes
-    ----------
-    policies
-        In the order of reports; with the same names for every container.
-    phases
-        Phases of the samples; None if no policy needs them.
-    """
-
-    policies: Sequence[Policy]
-    phases: PhaseTrace | None = None
+    policies: Sequence[Policy]  # in the order of reports; with the same names for every container
+    labels: IntArray | None = None  # int64 (n,): phases of the samples; None if no policy needs them
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Result of the replay of one container.
+    """Result of the replay of one container."""
 
-    Attributes
-    ----------
-    replay
-        Tallies of the policies.
-    decisions
-        Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
-    explanations
-        Per policy: explanation of its last decision.
-    """
-
-    replay: ContainerReplay
+    replay: ContainerReplay  # tallies of the policies
+    # Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
-    explanations: Mapping[str, Mapping[str, Any]]
+    explanations: Mapping[str, Mapping[str, Any]]  # per policy: explanation of its last decision
 
 
 def replay_container(
@@ -74,6 +56,7 @@ def replay_container(
     per_cycle = decision_positions(series.present, cycle_samples, options.lag)
     if not len(per_cycle):
         return None
+    labels = np.empty(0, np.int64) if plan.labels is None else plan.labels
     samples = np.flatnonzero(series.present)
     per_sample = samples[samples >= per_cycle[0]]
     sample_s = durations_s(series)
@@ -83,7 +66,7 @@ def replay_container(
     explanations: dict[str, Mapping[str, Any]] = {}
     for policy in plan.policies:
         positions = per_sample if policy.every_sample else per_cycle
-        block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
+        block = Block(series.usage, series.timestamps, positions, labels, series.requests)
         allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
         tallies[policy.name] = judge(series.usage, positions, allocations, sample_s)
         first_covered = samples[np.searchsorted(samples, positions)]
@@ -106,17 +89,11 @@ def replay(
 ) -> ReplayResult:
     """Replay every container of a source.
 
-    Parameters
-    ----------
-    timelines
-        Number of containers kept whole for drawing.
-    progress
-        Called with the number of grid cells just done.
-    model
-        Facts on the model, for the report.
-    rows, played
-        Rows of the simulated cluster, and by container the results of those that could be simulated. A row without a
-        result for every container is left out.
+    `timelines`: number of containers kept whole for drawing.
+    `progress`: called with the number of grid cells just done.
+    `model`: facts on the model, for the report.
+    `rows`, `played`: rows of the simulated cluster, and by container the results of those that could be simulated. A
+    row without a result for every container is left out.
 
     Raises NotEnoughData: no container has enough samples for a decision, or no policy could be judged.
     """
@@ -168,7 +145,7 @@ def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[s
         workload=series.workload,
         timestamps=series.timestamps,
         usage=series.usage,
-        labels=None if plan.phases is None else plan.phases.labels,
+        labels=plan.labels,
         decisions={name: made for name, made in judged.decisions.items() if name not in undrawn},
         explanations={name: why for name, why in judged.explanations.items() if name not in undrawn},
         marks={name: one.marks for name, one in played.items()},

@@ -26,25 +26,13 @@ CELLS_ALWAYS_ALLOWED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ContainerSamples:
-    """The samples of one container before they are put on a grid, sorted by time, one per timestamp.
-
-    Attributes
-    ----------
-    times_s
-        float64 (n,), unix seconds, strictly increasing.
-    usage
-        float64 (n, 2): cpu in cores, memory in bytes; NaN in both where an empty sample was recorded.
-    requests
-        float64 (n, 2), NaN where unknown, or None.
-    features
-        Further numeric columns, float64 (n,).
-    """
+    """The samples of one container before they are put on a grid, sorted by time, one per timestamp."""
 
     container: str
-    times_s: FloatArray
-    usage: FloatArray
-    requests: FloatArray | None = None
-    features: Mapping[str, FloatArray] = field(default_factory=dict)
+    times_s: FloatArray  # float64 (n,), unix seconds, strictly increasing
+    usage: FloatArray  # float64 (n, 2): cpu in cores, memory in bytes; NaN in both where an empty sample was recorded
+    requests: FloatArray | None = None  # float64 (n, 2), NaN where unknown, or None
+    features: Mapping[str, FloatArray] = field(default_factory=dict)  # further numeric columns, float64 (n,)
     workload: str | None = None
     node: str | None = None
     facts: RunFacts = NO_FACTS
@@ -53,12 +41,8 @@ class ContainerSamples:
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
     """Count the intervals between consecutive samples of a container, rounded to milliseconds.
 
-    Parameters
-    ----------
-    times_s
-        float64 (n,), seconds, increasing within each container.
-    starts
-        int64 (c + 1,), the first row of each container, and n.
+    `times_s`: float64 (n,), seconds, increasing within each container.
+    `starts`: int64 (c + 1,), the first row of each container, and n.
 
     Returns milliseconds, counts: int64 (u,) each, milliseconds increasing.
     """
@@ -74,8 +58,6 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
 
     `counted`: results of `interval_counts`, one per part of the data.
 
-    Examples
-    --------
     >>> parts = [interval_counts(np.array([0.0, 15.0, 30.0, 90.0]), np.array([0, 4]))]
     >>> median_interval_s(parts)
     15.0
@@ -94,12 +76,8 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
 def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     """Put one container on a grid of `step_s`, or keep its own timestamps.
 
-    Parameters
-    ----------
-    samples
-        Sorted by time, one per timestamp.
-    step_s
-        Grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
+    `samples`: sorted by time, one per timestamp.
+    `step_s`: grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
 
     Returns UsageSeries: cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell
     (the later one if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests

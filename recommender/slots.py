@@ -20,12 +20,8 @@ def fresh(part: Any) -> Any:
 class SlotArrays:
     """State by slot. A subclass declares its arrays by annotations, or kernels do by the fields of their named tuples.
 
-    Parameters
-    ----------
-    fresh
-        Initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
-    slots
-        Initial number of slots.
+    `fresh`: initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
+    `slots`: initial number of slots.
     """
 
     def __init__(self, fresh: Mapping[str, Any] | None = None, slots: int = 0) -> None:

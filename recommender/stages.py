@@ -15,24 +15,12 @@ MAX_LATE_S = 600.0
 
 @dataclass(slots=True)
 class Stages:
-    """The stages of one pod.
+    """The stages of one pod."""
 
-    Attributes
-    ----------
-    name
-        The present stage; empty if unknown.
-    since_s
-        Start of the present stage, unix seconds.
-    saved_s
-        Unix seconds of the last checkpoint; None before the first.
-    lasting
-        The last stage reported by name, to which the pod returns after a passing one.
-    """
-
-    name: str = ""
-    since_s: float = -math.inf
-    saved_s: float | None = None
-    lasting: str = ""
+    name: str = ""  # the present stage; empty if unknown
+    since_s: float = -math.inf  # start of the present stage, unix seconds
+    saved_s: float | None = None  # unix seconds of the last checkpoint; None before the first
+    lasting: str = ""  # the last stage reported by name, to which the pod returns after a passing one
 
     def observe(self, stage: Stage) -> None:
         """Take in a stage, unless it is older than the present one or polled and unchanged."""

@@ -18,7 +18,7 @@ from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_dete
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import ordered_map
-from recommender.records import IntArray, PhaseTrace, UsageSeries
+from recommender.records import UsageSeries
 
 FOLDS = 5
 """Folds of cross-fitting: each container is judged by the model that was not trained on it."""
@@ -42,10 +42,8 @@ class TrainingOptions:
 
     detector: DetectorOptions
     cycle_s: float = 600.0
-    cycle_samples: int | None = None
-    """Overrides `cycle_s`."""
-    target_violation: tuple[float, float] = (0.05, 0.05)
-    """Share of samples that may violate, cpu and memory."""
+    cycle_samples: int | None = None  # overrides `cycle_s`
+    target_violation: tuple[float, float] = (0.05, 0.05)  # share of samples that may violate, cpu and memory
 
     def cycle_on(self, step_s: float) -> int:
         """Number of samples in a cycle on a grid of this step."""
@@ -75,12 +73,8 @@ def train(
 ) -> PhaseModel:
     """Fit detector, phase statistics, graph and demand, in this order.
 
-    Parameters
-    ----------
-    series
-        Containers to train on, each with lag + 2 samples or more.
-    data_hash
-        Of the source, for the manifest.
+    `series`: containers to train on, each with lag + 2 samples or more.
+    `data_hash`: of the source, for the manifest.
 
     Raises NotEnoughData: no container is long enough.
     """
@@ -121,14 +115,16 @@ def with_forecasts(
     progress: Progress | None = None,
 ) -> PhaseModel:
     """Fit statistics, graph and demand to the phases that a detector finds in these series."""
-    traces = [detector.trace(s) for s in series]
-    statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
+    labels = [detector.trace(one) for one in series]
+    unknown = detector.n_phases
+    statistics = phase_statistics(series, labels, detector.features, unknown)
+    runs = []
+    for one, of_run, ended in zip(series, labels, _ended(series), strict=True):
+        known = np.where(of_run < 0, unknown, of_run)[one.present]  # gaps add nothing to a dwell
+        runs.append(LabelledRun(one.workload or one.container, one.usage[one.present], known, ended))
     demand, graph = fit_demand(
-        [
-            LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace), ended)
-            for one, trace, ended in zip(series, traces, _ended(series), strict=True)
-        ],
-        detector.n_phases + 1,
+        runs,
+        unknown + 1,
         options.cycle_on(_most_common_step_s(series)),
         detector.lag,
         progress,
@@ -221,10 +217,3 @@ def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
 def _most_common_step_s(series: Sequence[UsageSeries]) -> float:
     steps, counts = np.unique([s.step_s for s in series], return_counts=True)
     return float(steps[counts.argmax()])
-
-
-def _known_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
-    """Labels of present samples (gaps add nothing to a dwell), with the unknown phase as the last."""
-    labels = trace.labels[series.present]
-    known: IntArray = np.where(labels < 0, trace.n_phases, labels)
-    return known

@@ -40,8 +40,6 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 def parse_duration_s(text: str) -> float:
     """Parse a duration as Prometheus and Go write it (`15s`, `10m`, `1h30m`), or bare seconds.
 
-    Examples
-    --------
     >>> parse_duration_s("10m"), parse_duration_s("1h30m"), parse_duration_s("15")
     (600.0, 5400.0, 15.0)
     """
@@ -62,8 +60,6 @@ def parse_duration_s(text: str) -> float:
 def parse_size(text: str) -> float:
     """Parse a size in any unit (rows, files, bytes); NaN unless it is a positive finite number.
 
-    Examples
-    --------
     >>> parse_size("1.2e6"), parse_size("40000"), parse_size("large")
     (1200000.0, 40000.0, nan)
     """
@@ -77,8 +73,6 @@ def parse_size(text: str) -> float:
 def parse_time_s(text: str) -> float:
     """Parse a time, as unix seconds or by RFC 3339 (UTC unless it has a zone), to unix seconds.
 
-    Examples
-    --------
     >>> parse_time_s("1970-01-02T00:00Z"), parse_time_s("86400")
     (86400.0, 86400.0)
     """
@@ -103,8 +97,6 @@ def parse_rfc3339_s(text: str) -> float:
 def format_time(unix_s: float) -> str:
     """Format a time as the Kubernetes API does: RFC 3339, whole seconds, UTC.
 
-    Examples
-    --------
     >>> format_time(0.9)
     '1970-01-01T00:00:00Z'
     """
@@ -120,8 +112,6 @@ def _format_whole_s(whole_s: int) -> str:
 def format_duration(seconds: float) -> str:
     """Format a duration in at most two units.
 
-    Examples
-    --------
     >>> format_duration(600), format_duration(5400), format_duration(0.5)
     ('10m', '1h30m', '500ms')
     """
@@ -141,8 +131,6 @@ def format_duration(seconds: float) -> str:
 def format_cpu(cpu_cores: float) -> str:
     """Format CPU: millicores below one core, else cores.
 
-    Examples
-    --------
     >>> format_cpu(0.25), format_cpu(3.5), format_cpu(128)
     ('250m', '3.50', '128')
     """
@@ -154,8 +142,6 @@ def format_cpu(cpu_cores: float) -> str:
 def format_memory(memory_bytes: float) -> str:
     """Format bytes in the largest binary unit that keeps the number at one or above.
 
-    Examples
-    --------
     >>> format_memory(1.5 * 2**30), format_memory(300 * 2**20)
     ('1.50Gi', '300Mi')
     """
@@ -170,8 +156,6 @@ def format_memory(memory_bytes: float) -> str:
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the singular or plural.
 
-    Examples
-    --------
     >>> counted(1, "run"), counted(2000, "run")
     ('1 run', '2,000 runs')
     """

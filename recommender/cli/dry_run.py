@@ -42,7 +42,7 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.runs import Run, runs_of
+from recommender.phases.graph import Run, runs_of
 from recommender.planning import (
     Planner,
     mismatch_notes,
@@ -51,7 +51,7 @@ from recommender.planning import (
     seen_notes,
     usable_policies,
 )
-from recommender.policies.registry import REGISTRY
+from recommender.policies.registry import NEED_MODEL, POLICIES, check_names
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.report.figures import write_csv, write_json
@@ -68,7 +68,7 @@ from recommender.units import format_memory
 
 DEFAULT_CYCLE_S = 600.0
 
-DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
+DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *POLICIES)))
 POLICIES_HELP = (
     f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {CLASS_RUNS} (phasewise from classes alone), "
     f"{FLOWCON} (needs a column {LOSS})."
@@ -166,7 +166,7 @@ def command(
     if cycle is not None and cycle_samples is not None:
         raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
     asked = comma_list(policies)
-    REGISTRY.check(asked, ALL_ROWS)
+    check_names(asked, ALL_ROWS)
     _check_targets(outputs)
     with ExitStack() as stack:
         if bundled := not source:
@@ -261,7 +261,7 @@ def _plan(
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
     """The policies to simulate, the planner of the others, and notes; models are cross-fitted if needed."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
-    needs_model = {*FLEETS, *REGISTRY.needs_model}
+    needs_model = {*FLEETS, *NEED_MODEL}
     fitted: PhaseModel | CrossFit | None = model
     if model is None and needs_model.intersection(usable):
         training = TrainingOptions(
@@ -349,4 +349,4 @@ def _graph(model: PhaseModel | None) -> Any:
 
 def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
     """The phase runs of each container, for the prototypes."""
-    return [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]
+    return [] if model is None else [runs_of(model.detector.trace(one)[one.present]) for one in series]

@@ -14,10 +14,9 @@ from recommender.cli.common import FILE, refuse_overwriting, say
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
-from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph import PhaseGraph, Run, runs_of
 from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.prototypes import prototypes
-from recommender.phases.runs import Run, runs_of
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
 from recommender.units import counted

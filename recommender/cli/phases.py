@@ -23,7 +23,7 @@ from recommender.cli.common import (
 from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
 from recommender.planning import mismatch_notes
-from recommender.records import PhaseTrace, UsageSeries
+from recommender.records import IntArray, UsageSeries
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.units import counted
@@ -63,14 +63,14 @@ def command(
     model = models.load(model_name)
     detector = model.detector
     reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
-    drawn: list[tuple[UsageSeries, PhaseTrace]] = []
+    drawn: list[tuple[UsageSeries, IntArray]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
         refuse_overwriting((output, *pictures), opened.files)
         with atomic_write(output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
             for done, series in enumerate(opened, start=1):
                 trace = detector.trace(series)
-                labels = trace.labels[series.present]
+                labels = trace[series.present]
                 names = pa.array(np.full(len(labels), series.container))
                 writer.write_table(pa.table([names, series.timestamps[series.present], labels], schema=SCHEMA))
                 samples, unknown = samples + len(labels), unknown + int((labels < 0).sum())

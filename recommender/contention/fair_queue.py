@@ -36,17 +36,10 @@ class EqualShareReference:
     Equal sharing plays the part of processor sharing in the fair sojourn protocol (Friedman and Henderson, SIGMETRICS
     2003): a job that ends no later than here is not harmed. The work of a running job is its forecast, that of an ended
     job what it used.
-
-    Attributes
-    ----------
-    capacity_cores
-        Of each worker.
-    now_s
-        Time up to which the workers have been simulated.
     """
 
-    capacity_cores: Sequence[float]
-    now_s: float = 0.0
+    capacity_cores: Sequence[float]  # of each worker
+    now_s: float = 0.0  # time up to which the workers have been simulated
     _jobs: dict[str, _ReferenceJob] = field(default_factory=dict)
 
     def arrive(self, name: str, worker: int, done_core_s: float = 0.0) -> None:

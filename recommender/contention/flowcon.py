@@ -35,39 +35,20 @@ NEXT_SLOWER = {
 
 @dataclass(frozen=True, slots=True)
 class FlowConOptions:
-    """Settings of FlowCon.
+    """Settings of FlowCon."""
 
-    Attributes
-    ----------
-    alpha
-        A job whose growth efficiency is below this share of its largest moves to the next slower list.
-    interval_s
-        Time between two runs of algorithm 1; doubled whenever all jobs are completing.
-    beta
-        A completing job keeps at least `1 / (beta n)` of a worker with n jobs.
-    """
-
+    # A job whose growth efficiency is below this share of its largest moves to the next slower list.
     alpha: float = 0.05
-    interval_s: float = 20.0
-    beta: float = 2.0
+    interval_s: float = 20.0  # time between two runs of algorithm 1; doubled whenever all jobs are completing
+    beta: float = 2.0  # a completing job keeps at least `1 / (beta n)` of a worker with n jobs
 
 
 class Measured(NamedTuple):
-    """The latest report of a job.
+    """The latest report of a job."""
 
-    Attributes
-    ----------
-    evaluation
-        Value of its evaluation function, such as the loss.
-    used_core_s
-        CPU time it had used by then.
-    scale
-        Divisor of progress; 0 for the first magnitude seen.
-    """
-
-    evaluation: float
-    used_core_s: float
-    scale: float = 0.0
+    evaluation: float  # value of its evaluation function, such as the loss
+    used_core_s: float  # CPU time it had used by then
+    scale: float = 0.0  # divisor of progress; 0 for the first magnitude seen
 
 
 @dataclass(slots=True)
@@ -109,20 +90,12 @@ class Member:
 
 @dataclass(slots=True)
 class FlowCon:
-    """FlowCon on one worker.
+    """FlowCon on one worker."""
 
-    Attributes
-    ----------
-    capacity_cores
-        Of the worker.
-    due_s
-        Time of the next run of algorithm 1, unless a job starts or ends before.
-    """
-
-    capacity_cores: float
+    capacity_cores: float  # of the worker
     options: FlowConOptions = field(default_factory=FlowConOptions)
     interval_s: float = 0.0
-    due_s: float = 0.0
+    due_s: float = 0.0  # time of the next run of algorithm 1, unless a job starts or ends before
     members: dict[str, Member] = field(default_factory=dict)
 
     def follow_clock(self, now_s: float) -> None:

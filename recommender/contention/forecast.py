@@ -59,15 +59,9 @@ class RunsOfClass:
 def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | None = None) -> list[Stage]:
     """Average a curve of cores since start into at most `MAX_STAGES` stages of equal length.
 
-    Parameters
-    ----------
-    cpu_cores
-        Cores per step; NaN where nothing was measured.
-    used_core_s
-        Scale the stages to this total, for a curve that holds peaks instead of means; None: no scaling.
+    `cpu_cores`: cores per step; NaN where nothing was measured.
+    `used_core_s`: scale the stages to this total, for a curve that holds peaks instead of means; None: no scaling.
 
-    Examples
-    --------
     >>> stages_of(10.0, [1.0, 3.0])
     [Stage(core_s=10.0, cores=1.0), Stage(core_s=30.0, cores=3.0)]
     >>> stages_of(10.0, [1.0, 3.0], 20.0)

@@ -26,65 +26,34 @@ MAX_MOVES = 2
 
 @dataclass(frozen=True, slots=True)
 class MoveOptions:
-    """Settings of the moves.
+    """Settings of the moves."""
 
-    Attributes
-    ----------
-    cost_s
-        Time to save a job and load it elsewhere.
-    margin
-        A move must save more than this many times its cost.
-    most_moves
-        Maximum number of moves of one job.
-    cool_down_s
-        Minimum time between two moves of one job.
-    at_once
-        Maximum number of moves in one decision.
-    most_workers
-        How many of the most loaded workers are tried as sources, and how many of the least loaded as targets. This
-        bounds the search in a large cluster.
-    """
-
-    cost_s: float = 4.0
-    margin: float = 2.0
-    most_moves: int = MAX_MOVES
-    cool_down_s: float = 60.0
-    at_once: int = 4
+    cost_s: float = 4.0  # time to save a job and load it elsewhere
+    margin: float = 2.0  # a move must save more than this many times its cost
+    most_moves: int = MAX_MOVES  # maximum number of moves of one job
+    cool_down_s: float = 60.0  # minimum time between two moves of one job
+    at_once: int = 4  # maximum number of moves in one decision
+    # How many of the most loaded workers are tried as sources, and how many of the least loaded as targets. This bounds
+    # the search in a large cluster.
     most_workers: int = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastJob:
-    """A running job and the forecast of its remaining work.
-
-    Attributes
-    ----------
-    left
-        The stages still to be done.
-    due_s
-        When it would end under equal shares without moves.
-    delay_s
-        Time until it runs, while it is being moved.
-    moves, moved_s
-        Number of moves so far, and the time of the last one.
-    movable
-        It can resume from a checkpoint.
-    foreseen
-        The forecast is based on earlier runs of its class. Jobs are ordered only if all forecasts are.
-    open_to
-        The workers that it may move to; None for all.
-    """
+    """A running job and the forecast of its remaining work."""
 
     name: str
     worker: int
-    left: Sequence[Stage]
-    due_s: float
-    delay_s: float = 0.0
+    left: Sequence[Stage]  # the stages still to be done
+    due_s: float  # when it would end under equal shares without moves
+    delay_s: float = 0.0  # time until it runs, while it is being moved
+    # Number of moves so far, and the time of the last one.
     moves: int = 0
     moved_s: float = -1e18
-    movable: bool = True
+    movable: bool = True  # it can resume from a checkpoint
+    # The forecast is based on earlier runs of its class. Jobs are ordered only if all forecasts are.
     foreseen: bool = True
-    open_to: Collection[int] | None = None
+    open_to: Collection[int] | None = None  # the workers that it may move to; None for all
 
 
 def order_of(jobs: Sequence[ForecastJob]) -> list[int] | None:
@@ -105,16 +74,10 @@ def weights(
 ) -> Mapping[str, float]:
     """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, but at least `floor`.
 
-    Parameters
-    ----------
-    before
-        Names in the previous order. Jobs due at about the same time keep it: forecasts fluctuate, and two jobs that
-        alternate both end late.
-    slack_s
-        Error of each due time; zero by default.
+    `before`: names in the previous order. Jobs due at about the same time keep it: forecasts fluctuate, and two jobs
+    that alternate both end late.
+    `slack_s`: error of each due time; zero by default.
 
-    Examples
-    --------
     Two jobs that each keep the worker of one core busy for ten seconds; equal shares would end both after twenty:
 
     >>> ten = [Stage(10.0, 1.0)]

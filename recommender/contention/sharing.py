@@ -22,8 +22,6 @@ def fair_shares(capacity_cores: float, demand_cores: Sequence[float], weights: S
 
     No job gets more than its demand, and no core is idle while a job demands it.
 
-    Examples
-    --------
     >>> fair_shares(8.0, [2.0, 8.0, 8.0], [1.0, 1.0, 2.0])
     [2.0, 2.0, 4.0]
     """
@@ -57,15 +55,9 @@ def finish_times(
 ) -> list[float]:
     """Seconds until each job ends if no job arrives or leaves; infinite for jobs that never end.
 
-    Parameters
-    ----------
-    delays_s
-        Time until each job runs, while it is being moved from another worker.
-    order
-        Indices of the jobs by priority; None for equal shares.
+    `delays_s`: time until each job runs, while it is being moved from another worker.
+    `order`: indices of the jobs by priority; None for equal shares.
 
-    Examples
-    --------
     Two jobs of 8 and 16 core seconds on 2 cores: each gets one until the first ends.
 
     >>> finish_times(2.0, [[Stage(8.0, 2.0)], [Stage(16.0, 2.0)]], [0.0, 0.0])
@@ -110,8 +102,6 @@ def finish_times(
 def remaining(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
     """The stages left of a job after `done_core_s` of work.
 
-    Examples
-    --------
     >>> remaining([Stage(4.0, 1.0), Stage(10.0, 8.0)], 6.0)
     [Stage(core_s=8.0, cores=8.0)]
     """

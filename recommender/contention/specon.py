@@ -22,22 +22,13 @@ _WEIGHT_OF = dict(zip(Category, WEIGHTS, strict=True))
 
 @dataclass(frozen=True, slots=True)
 class TrackedJob:
-    """A running job as SpeCon tracks it across its pods.
-
-    Attributes
-    ----------
-    worker
-        Index of its worker.
-    marked_s
-        When it was marked as converged; NaN before.
-    migrated, rebalanced
-        Algorithm 4, or 5, has already handled it; each does so once.
-    """
+    """A running job as SpeCon tracks it across its pods."""
 
     name: str
-    worker: int
+    worker: int  # index of its worker
     category: Category
-    marked_s: float = math.nan
+    marked_s: float = math.nan  # when it was marked as converged; NaN before
+    # Algorithm 4, or 5, has already handled it; each does so once.
     migrated: bool = False
     rebalanced: bool = False
 
@@ -73,8 +64,6 @@ def destination(own: int, totals: Sequence[float], used_cores: Sequence[float]) 
 
     `totals`: S of each worker, the job included in its own.
 
-    Examples
-    --------
     Workers with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC: the converged job goes to the second.
 
     >>> destination(3, [6.0, 3.5, 4.0, 11.0], [16.0, 16.0, 16.0, 16.0])

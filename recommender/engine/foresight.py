@@ -228,8 +228,8 @@ class PhaseForesight:
     def _forecast(self, table: int) -> Foresight:
         """Forecast in each context, from the visits of a class shrunk towards those of training."""
         if table == SHARED_TABLE:
-            return self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
-        return self._visits[table].foresight_for_plan(self._lead_samples, AHEAD_SAMPLES, self._trained)
+            return self._trained.foresight(self._lead_samples, AHEAD_SAMPLES)
+        return self._visits[table].foresight(self._lead_samples, AHEAD_SAMPLES, self._trained)
 
     def _expected(self) -> Expected:
         expected = self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)

@@ -17,7 +17,7 @@ from recommender.kernels.windows import carried_forward, column_moments, gap_fre
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, UsageSeries
 
 CANDIDATE_PHASES = tuple(range(3, 13))
 """Values of k to choose from. Two phases only separate idle from busy; the paper found 5."""
@@ -43,35 +43,25 @@ class DetectorOptions:
     features: tuple[str, ...]
     lag: int = 3
     hidden: int = 10
-    phases: int | None = None
-    """None chooses k from the data."""
+    phases: int | None = None  # None chooses k from the data
     seed: int = 0
-    windows: int = 100_000
-    """Maximum number of windows to train the encoder on, from whole containers in random order."""
+    windows: int = 100_000  # maximum number of windows to train the encoder on, from whole containers in random order
+    # Total number of updates, which bounds the epochs: training takes equally long on small and large data.
     updates: int = 20_000_000
-    """Total number of updates, which bounds the epochs: training takes equally long on small and large data."""
+    # Epochs without a lower held-out error before training stops. The paper uses 3 on the training error, which is
+    # smooth; on the noisy held-out error 3 would stop most trainings after a dozen epochs.
     patience: int = 10
-    """Epochs without a lower held-out error before training stops. The paper uses 3 on the training error, which is
-    smooth; on the noisy held-out error 3 would stop most trainings after a dozen epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseDetector:
-    """A fitted encoder with its phases.
+    """A fitted encoder with its phases."""
 
-    Attributes
-    ----------
-    features
-        Names, in the encoder's order.
-    mean, scale : float64 (n_features,)
-        Standardisation of the training set.
-    encoder, centres
-        The CRBM, and the phase centres of its codes.
-    """
-
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # names, in the encoder's order
+    # Standardisation of the training set, float64 (n_features,).
     mean: FloatArray
     scale: FloatArray
+    # The CRBM, and the phase centres of its codes.
     encoder: ConditionalRBM
     centres: PhaseCentres
 
@@ -83,8 +73,8 @@ class PhaseDetector:
     def n_phases(self) -> int:
         return self.centres.n_phases
 
-    def trace(self, series: UsageSeries) -> PhaseTrace:
-        """The phase of every sample.
+    def trace(self, series: UsageSeries) -> IntArray:
+        """The phase of every sample, int64 (n,), or `UNKNOWN_PHASE`.
 
         Before its first full window a container has the all-zero code, as in AI4DL's package, which forms the warm-up.
         After a gap the last phase is carried on until there is a full window again.
@@ -93,7 +83,7 @@ class PhaseDetector:
         labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
         if coded.any():
             labels[coded] = self.centres.predict_sequence(codes[coded])
-        return PhaseTrace(carried_forward(labels, ~coded), self.n_phases)
+        return carried_forward(labels, ~coded)
 
     def codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
         """Codes (n, n_hidden), and bool (n,): True where there is a code of a window or of the warm-up."""
@@ -169,16 +159,10 @@ def fit_detector(
 ) -> tuple[PhaseDetector, PhaseCountChoice | None]:
     """Train the encoder and cluster its codes.
 
-    Parameters
-    ----------
-    cycle_samples
-        Horizon in samples of the forecasts by which k is chosen.
-    progress
-        Called with (task, done, total).
+    `cycle_samples`: horizon in samples of the forecasts by which k is chosen.
+    `progress`: called with (task, done, total).
 
-    Returns
-    -------
-    detector, and the choice of k (None if k was given)
+    Returns the detector, and the choice of k (None if k was given).
 
     Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
     """

@@ -16,10 +16,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
-from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray, IntArray
+
+Run = tuple[int, int]
+"""Phase number and length in samples of a stretch of equal phases; those of a container are in time order."""
+
+MAX_PHASE = 999
+"""Largest phase number accepted; tables grow with its cube, and no clustering here makes more."""
 
 ENDED, CENSORED = -1, -2
 """Instead of a next phase: the container ended, or its recording stopped while it was running."""
@@ -41,17 +47,10 @@ HAZARD_PRIOR_SAMPLES, FOLLOWER_PRIOR_COUNT = 5.0, 2.0
 
 
 class Context(NamedTuple):
-    """The recent phases of a container.
+    """The recent phases of a container."""
 
-    Attributes
-    ----------
-    phases
-        Up to `CONTEXT_PHASES`, the present one first; fewer in a new container.
-    dwells
-        Dwells of the newest phases, up to `CONTEXT_DWELLS`, in half buckets: 2 ** (dwell / 2) steps and longer.
-    """
-
-    phases: tuple[int, ...]
+    phases: tuple[int, ...]  # up to `CONTEXT_PHASES`, the present one first; fewer in a new container
+    # Dwells of the newest phases, up to `CONTEXT_DWELLS`, in half buckets: 2 ** (dwell / 2) steps and longer.
     dwells: tuple[int, ...]
 
     @classmethod
@@ -81,19 +80,12 @@ class Visits:
 
 
 class Tables(NamedTuple):
-    """The counts by (previous phase, phase, dwell bucket), as in `Context.place`.
+    """The counts by (previous phase, phase, dwell bucket), as in `Context.place`."""
 
-    Attributes
-    ----------
-    exposed, ended
-        float64 (1 + phases, phases, DWELL_BUCKETS): samples in each context, and those that ended a visit.
-    transitions
-        float64 (1 + phases, phases, phases): number of each next phase.
-    """
-
+    # float64 (1 + phases, phases, DWELL_BUCKETS): samples in each context, and those that ended a visit.
     exposed: FloatArray
     ended: FloatArray
-    transitions: FloatArray
+    transitions: FloatArray  # float64 (1 + phases, phases, phases): number of each next phase
 
     @classmethod
     def empty(cls, phases: int) -> Tables:
@@ -114,24 +106,13 @@ class Tables(NamedTuple):
 
 
 class Foresight(NamedTuple):
-    """The forecast by (previous phase, phase, dwell bucket).
+    """The forecast by (previous phase, phase, dwell bucket)."""
 
-    Attributes
-    ----------
-    occupancy
-        float64 (1 + phases, phases, DWELL_BUCKETS, phases): share of the time ahead in each phase.
-    ends
-        float64 (1 + phases, phases, DWELL_BUCKETS): probability that the phase ends within the lead time.
-    remaining_steps
-        The same shape: expected further dwell.
-    followers
-        float64 (1 + phases, phases, phases): probability of each next phase.
-    """
-
-    occupancy: FloatArray
+    occupancy: FloatArray  # float64 (1 + phases, phases, DWELL_BUCKETS, phases): share of the time ahead in each phase
+    # float64 (1 + phases, phases, DWELL_BUCKETS): probability that the phase ends within the lead time.
     ends: FloatArray
-    remaining_steps: FloatArray
-    followers: FloatArray
+    remaining_steps: FloatArray  # the same shape: expected further dwell
+    followers: FloatArray  # float64 (1 + phases, phases, phases): probability of each next phase
 
 
 class PhaseGraph:
@@ -154,20 +135,17 @@ class PhaseGraph:
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
         """Fit a graph of at least `n_phases` phases on ended containers, each a sequence of runs."""
-        checked = [checked_runs(runs) for runs in sequences]
-        graph = cls(max([n_phases, *(1 + phase for runs in checked for phase, _ in runs)]))
-        for runs in checked:
+        containers = list(sequences)
+        graph = cls(max([n_phases, *(1 + phase for runs in containers for phase, _ in runs)]))
+        for runs in containers:
             graph.learn(runs)
         return graph
 
-    def learn(self, sequence: Sequence[Run], *, ended: bool = True) -> None:
+    def learn(self, runs: Sequence[Run], *, ended: bool = True) -> None:
         """Count all runs of one container, oldest first.
 
         `ended`: False if the recording stops while the container is running, which censors its last run.
-
-        Raises BadInput: a phase that is not in the graph, a length below one, or two consecutive runs of one phase.
         """
-        runs = checked_runs(sequence, self.n_phases)
         following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]
         for at, (_, samples) in enumerate(runs):
             recent = runs[max(0, at + 1 - CONTEXT_PHASES) : at + 1]
@@ -222,46 +200,67 @@ class PhaseGraph:
         """
         exposed, ended, _ = self.tables
         if all_classes is not None:
-            of_age = _shrunk_rates(ended.sum(axis=0), exposed.sum(axis=0), all_classes.hazard())
-            return _shrunk_rates(ended, exposed, of_age)
-        overall = (ended.sum() + 1.0) / (exposed.sum() + 20.0)
-        of_phase = _shrunk_rates(ended.sum(axis=(0, 2)), exposed.sum(axis=(0, 2)), overall)
-        of_age = _shrunk_rates(ended.sum(axis=0), exposed.sum(axis=0), of_phase[:, np.newaxis])
-        return _shrunk_rates(ended, exposed, of_age[np.newaxis])
+            prior = all_classes.hazard()
+        else:
+            overall = (ended.sum() + 1.0) / (exposed.sum() + 20.0)
+            prior = _shrunk_rates(ended.sum(axis=(0, 2)), exposed.sum(axis=(0, 2)), overall)[:, np.newaxis]
+        return _shrunk_rates(ended, exposed, _shrunk_rates(ended.sum(axis=0), exposed.sum(axis=0), prior))
 
     def followers(self, all_classes: PhaseGraph | None = None) -> FloatArray:
         """Probability of each next phase by previous and present phase; never the present one."""
         transitions = self.tables.transitions
         first_order = transitions.sum(axis=0)
         if all_classes is not None:
-            return _shrunk_shares(transitions, _shrunk_shares(first_order, all_classes.followers()))
-        marginal = np.tile(first_order.sum(axis=0) + 1.0, (self.n_phases, 1))
-        np.fill_diagonal(marginal, 0.0)
-        marginal /= np.maximum(marginal.sum(axis=1, keepdims=True), 1e-300)
-        return _shrunk_shares(transitions, _shrunk_shares(first_order, marginal[np.newaxis]))
+            prior = all_classes.followers()
+        else:
+            prior = np.tile(first_order.sum(axis=0) + 1.0, (self.n_phases, 1))
+            np.fill_diagonal(prior, 0.0)
+            prior /= np.maximum(prior.sum(axis=1, keepdims=True), 1e-300)
+        return _shrunk_shares(transitions, _shrunk_shares(first_order, prior))
 
     def remaining_steps(self) -> FloatArray:
         """Expected further dwell in each context, as in `Foresight`."""
         return _remaining(self.hazard())
 
-    def foresight(self, lead_steps: int, ahead_steps: int) -> Foresight:
-        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time."""
-        return _foresight(self.hazard(), self.followers(), lead_steps, ahead_steps)
+    def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
+        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
 
-    def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
-        """Forecast for a plan: the present phase has at least the probability that it goes on.
-
-        So an allocation is raised before a phase begins, but not lowered before the present one is about to end.
+        The present phase has at least the probability that it goes on: so an allocation is raised before a phase
+        begins, but not lowered before the present one is about to end.
 
         `all_classes`: graph of all classes, towards which this one is shrunk.
         """
-        hazard = self.hazard(all_classes)
-        foresight = _foresight(hazard, self.followers(all_classes), lead_steps, ahead_steps)
+        hazard, followers = self.hazard(all_classes), self.followers(all_classes)
+        occupancy = np.empty((*hazard.shape, self.n_phases))
+        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
         goes_on = 1.0 - _ends(hazard, min(lead_steps, PERSISTENCE_STEPS) + 1)
         for phase in range(self.n_phases):
-            present = foresight.occupancy[:, phase, :, phase]
+            present = occupancy[:, phase, :, phase]
             np.maximum(present, goes_on[:, phase], out=present)
-        return foresight
+        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
+
+
+def runs_of(labels: ArrayLike) -> list[Run]:
+    """Encode one container's phase labels as runs.
+
+    `labels`: int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
+    at the start they are dropped.
+
+    Returns a list of (phase, length in samples), oldest first; consecutive phases differ.
+
+    >>> runs_of([1, 1, 1, 3, -1, 0])
+    [(1, 3), (3, 2), (0, 1)]
+    """
+    phases = np.asarray(labels, dtype=np.int64)
+    known = np.flatnonzero(phases >= 0)
+    if known.size == 0:
+        return []
+    first = known[0]
+    last_known = np.maximum.accumulate(np.where(phases >= 0, np.arange(phases.size), first))[first:]
+    filled = phases[last_known]
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(filled)) + 1))
+    lengths = np.diff(np.concatenate((starts, [filled.size])))
+    return [(int(phase), int(length)) for phase, length in zip(filled[starts], lengths, strict=True)]
 
 
 def bucket_of(dwell_steps: IntArray) -> IntArray:
@@ -273,8 +272,6 @@ def bucket_of(dwell_steps: IntArray) -> IntArray:
 def half_bucket_of(dwell_steps: int) -> int:
     """Half bucket of a dwell of at least one step; two of them make a bucket.
 
-    Examples
-    --------
     >>> [half_bucket_of(steps) for steps in (1, 2, 3, 4, 5, 6, 128, 10_000)]
     [0, 2, 3, 4, 4, 5, 14, 15]
     """
@@ -284,18 +281,10 @@ def half_bucket_of(dwell_steps: int) -> int:
 def min_steps(half_bucket: int) -> int:
     """The shortest dwell of a half bucket.
 
-    Examples
-    --------
     >>> [half_bucket_of(min_steps(half_bucket)) for half_bucket in (0, 2, 3, 14, 15)]
     [0, 2, 3, 14, 15]
     """
     return math.ceil(math.pow(2.0, half_bucket / 2))
-
-
-def _foresight(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
-    occupancy = np.empty((*hazard.shape, hazard.shape[1]))
-    occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-    return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, min_steps
-from recommender.phases.runs import Run, checked_runs
+from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
 from recommender.records import FloatArray
 
 OWN_PRIOR_COUNT = 8.0
@@ -52,16 +51,12 @@ class GraphScore:
 class GraphPredictor:
     """Predicts the next phase from a graph, which must not change meanwhile.
 
-    Examples
-    --------
     >>> answers = GraphPredictor(PhaseGraph.fit([[(1, 4), (3, 5), (0, 9)], [(1, 4), (3, 6), (0, 7), (2, 1)]]))
     >>> max(answers.next_phase([(1, 4), (3, 5)]).items(), key=lambda item: item[1])[0]
     0
     """
 
     def __init__(self, graph: PhaseGraph) -> None:
-        if not graph.contexts:
-            raise BadInput("the graph has no container", remedy="Fit it on sequences first.")
         self.graph = graph
         self._counts: defaultdict[object, FloatArray] = defaultdict(lambda: np.zeros(graph.n_phases + 1))
         for context, visits in graph.contexts.items():
@@ -73,19 +68,12 @@ class GraphPredictor:
     def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
         """Predict the next phase, given that there is one.
 
-        `history`: the container's runs, oldest first; the last one is taken to end with its present length. Empty: the
-        first phase is predicted.
+        `history`: the container's runs, oldest first; the last one is taken to end with its present length.
 
-        Returns
-        -------
-        Probability of every known phase but the present one; sums to one, or is empty without another.
+        Returns the probability of every known phase but the present one; sums to one, or is empty without another.
         """
-        runs = checked_runs(history)
-        if not runs:
-            first = self.graph.starts()
-            return {phase: times / first.total() for phase, times in first.items()}
-        others = [phase for phase in range(self.graph.n_phases) if phase != runs[-1][0]]
-        shares = self._after(runs)[others]
+        others = [phase for phase in range(self.graph.n_phases) if phase != history[-1][0]]
+        shares = self._after(history)[others]
         shares = (1.0 - SMOOTHING_SHARE) * shares / max(shares.sum(), 1e-300) + SMOOTHING_SHARE / max(len(others), 1)
         return dict(zip(others, shares.tolist(), strict=True))
 
@@ -110,25 +98,22 @@ class GraphPredictor:
     def explain(self, history: Sequence[Run]) -> dict[str, Any]:
         """Explain `next_phase(history)`.
 
-        Returns
-        -------
-        JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen` (number of
-        matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and `next`
-        (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
+        Returns JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen`
+        (number of matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and
+        `next` (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
         `expected_remaining_samples` (None for a phase that is not in the graph).
 
         Raises BadInput: an empty history.
         """
-        runs = checked_runs(history)
-        if not runs:
+        if not history:
             raise BadInput("an empty history has no context", remedy="Give at least the present run.")
-        known = all(phase < self.graph.n_phases for phase in Context.of(runs).phases[:2])
-        remaining = self.graph.remaining_steps()
+        context, remaining = Context.of(history), self.graph.remaining_steps()
+        known = all(phase < self.graph.n_phases for phase in context.phases[:2])
         return {
-            "steps": [_step_document(step) for step in self.steps(runs)],
-            "next_phase": {str(phase): share for phase, share in self.next_phase(runs).items()},
-            "end_if_over": float(self._after(runs)[-1]),
-            "expected_remaining_samples": float(remaining[Context.of(runs).place]) if known else None,
+            "steps": [_step_document(step) for step in self.steps(history)],
+            "next_phase": {str(phase): share for phase, share in self.next_phase(history).items()},
+            "end_if_over": float(self._after(history)[-1]),
+            "expected_remaining_samples": float(remaining[context.place]) if known else None,
         }
 
     def score(self, sequences: Iterable[Sequence[Run]]) -> GraphScore:

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from recommender.errors import BadArtifact
-from recommender.phases.graph import CENSORED, CONTEXT_PHASES, ENDED, Context, PhaseGraph, half_bucket_of, min_steps
-from recommender.phases.runs import MAX_PHASE
+from recommender.phases.graph import (
+    CENSORED,
+    CONTEXT_PHASES,
+    ENDED,
+    MAX_PHASE,
+    Context,
+    PhaseGraph,
+    half_bucket_of,
+    min_steps,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -27,8 +35,6 @@ _NAME = re.compile(rf"(?:\d+ ){{0,{CONTEXT_PHASES - 2}}}(?:\d+(?::\d+)? )?\d+:\d
 def name_of(context: Context) -> str:
     """The name of a context: its phases in time order, with the minimum dwells of those that have one.
 
-    Examples
-    --------
     >>> name_of(Context.of([(2, 1), (1, 4), (3, 5), (0, 21)]))
     '1 3:4 0:16'
     """
@@ -114,10 +120,8 @@ def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str
 
     `unknown`: number of the unknown phase, if there is one.
 
-    Returns
-    -------
-    Nodes are phases with their `samples`, pairs of phases, contexts by name, and `start`, `end` (the container ended)
-    and `open` (its recording stopped). An edge leads to the next phase; it has a `count`, and its `share` of all
+    Nodes are phases with their `samples`, pairs of phases, contexts by name, and `start`, `end` (the container
+    ended) and `open` (its recording stopped). An edge leads to the next phase; it has a `count`, and its `share` of all
     outcomes but `open`.
     """
     import networkx as nx  # noqa: PLC0415  not needed by live processes

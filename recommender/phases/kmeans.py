@@ -54,24 +54,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class PhaseCentres:
-    """Assigns codes to phases.
+    """Assigns codes to phases."""
 
-    Attributes
-    ----------
-    root : float64 (k, n_hidden)
-        Centres of the first clustering; the row is the phase.
-    splits
-        Applied in order after the root. The child nearest to the parent's mean keeps its number.
-    reach : float64 (n_phases,)
-        Distance beyond which a window of that phase is unknown; may be inf.
-    stay
-        Ratio of distances below which a container changes phase, see `SWITCH_RATIO`; 1 always takes the nearest centre,
-        as the published package does.
-    """
-
-    root: FloatArray
+    root: FloatArray  # float64 (k, n_hidden): centres of the first clustering; the row is the phase
+    # Applied in order after the root. The child nearest to the parent's mean keeps its number.
     splits: tuple[Split, ...]
-    reach: FloatArray
+    reach: FloatArray  # float64 (n_phases,): distance beyond which a window of that phase is unknown; may be inf
+    # Ratio of distances below which a container changes phase, see `SWITCH_RATIO`; 1 always takes the nearest centre,
+    # as the published package does.
     stay: float = 1.0
 
     @property
@@ -207,12 +197,9 @@ class PhaseCountChoice:
 def fit_centres(codes: NDArray[np.floating[Any]], ages: IntArray, k: int, seed: int) -> PhaseCentres:
     """Fit centres by k-means; phases are numbered by when in a container's life they occur.
 
-    Parameters
-    ----------
-    codes : floating (n, n_hidden)
-    ages : int64 (n,)
-        Sample number in its container, from 0. Phases are ordered by its median, so that their numbers do not depend on
-        the seed, and 0 is the warm-up.
+    `codes`: floating (n, n_hidden).
+    `ages`: int64 (n,): sample number in its container, from 0. Phases are ordered by its median, so that their numbers
+    do not depend on the seed, and 0 is the warm-up.
     """
     distinct = len(np.unique(codes, axis=0))
     if distinct < k:
@@ -232,15 +219,10 @@ def choose_k(
 ) -> PhaseCountChoice:
     """Choose k by how well phases predict the next cycle on windows that are not clustered.
 
-    Parameters
-    ----------
-    codes : floating (n, n_hidden)
-    outcomes : float64 (n, m)
-        log2 of the next cycle's peak relative to present usage, per resource; or NaN.
-    held_out : bool (n,)
-        Windows held out of clustering.
-    candidates
-        Values of k to try, in increasing order.
+    `codes`: floating (n, n_hidden).
+    `outcomes`: float64 (n, m): log2 of the next cycle's peak relative to present usage, per resource; or NaN.
+    `held_out`: bool (n,): windows held out of clustering.
+    `candidates`: values of k to try, in increasing order.
 
     Returns PhaseCountChoice: `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is
     the paper's choice.

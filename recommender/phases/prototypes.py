@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recommender.phases.runs import Run
+from recommender.phases.graph import Run
 
 Path = tuple[str, ...]
 """Elements in time order: a phase number as text, or an alternation `(a b)*`."""
@@ -24,24 +24,14 @@ SHORTEST_ALTERNATION = 4
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A path of executions.
+    """A path of executions."""
 
-    Attributes
-    ----------
-    path
-        From the first phase to the last.
-    count
-        Executions that took it, or a prefix of it; each execution counts once, towards the most common path that it is
-        a prefix of.
-    whole
-        Those of them that took all of it.
-    share, cumulative_share
-        Share of all executions, for this path and for this and all before it.
-    """
-
-    path: Path
+    path: Path  # from the first phase to the last
+    # Executions that took it, or a prefix of it; each execution counts once, towards the most common path that it is a
+    # prefix of.
     count: int
-    whole: int
+    whole: int  # those of them that took all of it
+    # Share of all executions, for this path and for this and all before it.
     share: float
     cumulative_share: float
 
@@ -51,8 +41,6 @@ def collapse(phases: Sequence[int]) -> Path:
 
     `phases`: phase numbers in time order; repeats count once.
 
-    Examples
-    --------
     >>> collapse([1, 1, 3, 0, 2, 0, 2, 0, 4])
     ('1', '3', '(0 2)*', '4')
     >>> collapse([1, 0, 1])

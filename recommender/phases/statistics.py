@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact
 from recommender.phases.features import USAGE_FEATURES, feature_matrix
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 from recommender.units import format_cpu, format_memory
 
 NOTABLE_RATIO = 1.2
@@ -27,28 +27,17 @@ ARRAYS = ("usage_mean", "usage_sd", "feature_mean", "feature_sd", "samples", "co
 
 @dataclass(frozen=True, slots=True)
 class PhaseStatistics:
-    """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information").
+    """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information")."""
 
-    Attributes
-    ----------
-    features
-        Column names of `feature_mean` and `feature_sd`.
-    usage_mean, usage_sd : float64 (k, 2)
-        Cores and bytes.
-    feature_mean, feature_sd : float64 (k, n_features)
-    samples : int64 (k,)
-        Training samples of each phase; without any its row is NaN.
-    containers : int64 (k,)
-        Number of containers in which it occurs.
-    """
-
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # column names of `feature_mean` and `feature_sd`
+    # Cores and bytes, float64 (k, 2).
     usage_mean: FloatArray
     usage_sd: FloatArray
+    # float64 (k, n_features).
     feature_mean: FloatArray
     feature_sd: FloatArray
-    samples: IntArray
-    containers: IntArray
+    samples: IntArray  # int64 (k,): training samples of each phase; without any its row is NaN
+    containers: IntArray  # int64 (k,): number of containers in which it occurs
 
     @property
     def n_phases(self) -> int:
@@ -100,20 +89,20 @@ class PhaseStatistics:
 
 
 def phase_statistics(
-    series: Sequence[UsageSeries], traces: Sequence[PhaseTrace], features: Sequence[str], n_phases: int
+    series: Sequence[UsageSeries], labels: Sequence[IntArray], features: Sequence[str], n_phases: int
 ) -> PhaseStatistics:
-    """Compute the statistics over whole containers; unknown samples and gaps are skipped."""
+    """Compute the statistics over whole containers, without gaps and samples of unknown phase."""
     shown = tuple(features) if set(features) & set(USAGE_FEATURES) else (*features, *USAGE_FEATURES)
     width = 2 + len(shown)
     count = np.zeros(n_phases, dtype=np.int64)
     containers = np.zeros(n_phases, dtype=np.int64)
     total, squares = np.zeros((n_phases, width)), np.zeros((n_phases, width))
     shift = _offset_row(series, shown)
-    for one, trace in zip(series, traces, strict=True):
+    for one, phases in zip(series, labels, strict=True):
         values = np.column_stack([one.usage, feature_matrix(one, shown)]) - shift
         complete = np.isfinite(values).all(axis=1)
-        for phase in np.unique(trace.labels[complete & (trace.labels >= 0)]):
-            rows = values[complete & (trace.labels == phase)]
+        for phase in np.unique(phases[complete & (phases >= 0)]):
+            rows = values[complete & (phases == phase)]
             count[phase] += len(rows)
             containers[phase] += 1
             total[phase] += rows.sum(axis=0)

@@ -61,12 +61,8 @@ class PhaseTracker:
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """Process the next sample of each container.
 
-        Parameters
-        ----------
-        slots
-            int64 (m,), each at most once.
-        usage
-            float64 (m, 2): cores and bytes; NaN in both is a gap.
+        `slots`: int64 (m,), each at most once.
+        `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
 
         Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
         """

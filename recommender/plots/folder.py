@@ -28,9 +28,7 @@ def write_plots(
 
     `folder`: created if it does not exist; pictures of the same name are replaced, other files stay.
 
-    Returns
-    -------
-    The files written, in this order.
+    Returns the files written, in this order.
 
     Raises Misuse: the folder cannot be created.
     """
@@ -56,8 +54,6 @@ def write_plots(
 def file_name_of(container: str) -> str:
     """Container name as a portable part of a file name: ASCII letters, digits, dots, dashes and underscores.
 
-    Examples
-    --------
     >>> file_name_of("ns/pod <1>")
     'ns-pod-1'
     """

@@ -65,14 +65,9 @@ def save(figure: Figure, path: str | Path) -> None:
 def page_element(figure: Figure, name: str, description: str, colours: Mapping[str, str]) -> str:
     """The picture as an inline SVG element, without the XML prolog, metadata and styles of a separate file.
 
-    Parameters
-    ----------
-    name
-        Unique on the page: the salt of the IDs inside.
-    description
-        Text for screen readers.
-    colours
-        Further colours and their CSS variables.
+    `name`: unique on the page: the salt of the IDs inside.
+    `description`: text for screen readers.
+    `colours`: further colours and their CSS variables.
     """
     with rc_context({**SETTINGS, "svg.fonttype": "none", "svg.hashsalt": name}), io.StringIO() as file:
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from recommender.plots.style import SETTINGS, SOFT, grid, new_figure, save
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, Timeline, UsageSeries
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline, UsageSeries
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
 from recommender.report.timeline_data import (
@@ -64,27 +64,27 @@ def draw_timeline(timeline: Timeline, path: str | Path) -> None:
         save(figure, path)
 
 
-def draw_traces(traced: Sequence[tuple[UsageSeries, PhaseTrace]], path: str | Path) -> None:
+def draw_traces(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path) -> None:
     """Draw one row per container, CPU beside memory, on a background of phases."""
     unit, label = _time_unit(series.timestamps for series, _ in traced)
     with rc_context(SETTINGS):
         figure = new_figure(0.9 + 1.5 * len(traced))
         rows = figure.subplots(len(traced), 2, squeeze=False)
-        for (series, trace), panels in zip(traced, rows, strict=True):
+        for (series, labels), panels in zip(traced, rows, strict=True):
             for resource in (CPU, MEMORY):
-                _plot_usage(panels[resource], series.timestamps, series.usage, trace.labels, resource, unit)
+                _plot_usage(panels[resource], series.timestamps, series.usage, labels, resource, unit)
             panels[CPU].set_title(shortened(printable(series.container), 60), fontsize=9)
         for axes in rows[-1]:
             axes.set_xlabel(label)
-        handles = _phase_legend([trace.labels for _, trace in traced])
+        handles = _phase_legend([labels for _, labels in traced])
         figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize=8.5)
         save(figure, path)
 
 
-def draw_variance(traced: Sequence[tuple[UsageSeries, PhaseTrace]], path: str | Path) -> None:
+def draw_variance(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path) -> None:
     """Draw box plots of CPU and memory per phase (whiskers at 5 % and 95 %), with the phase's share of time."""
     usage = np.concatenate([series.usage[series.present] for series, _ in traced]) / _UNITS
-    labels = np.concatenate([trace.labels[series.present] for series, trace in traced])
+    labels = np.concatenate([labels[series.present] for series, labels in traced])
     phases = [int(phase) for phase in np.unique(labels)]
     shares = [f"{phase if phase >= 0 else 'unknown'}\n{np.mean(labels == phase):.0%}" for phase in phases]
     with rc_context(SETTINGS):

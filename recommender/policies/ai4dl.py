@@ -13,8 +13,7 @@ import numpy as np
 
 from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
-from recommender.policies.base import PolicyFunction, PolicyModel, PolicyOutput, labels_of
-from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray
+from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 
 RULE_SPREADS = 2.0
 """A rule allocates the mean plus two standard deviations."""
@@ -81,17 +80,19 @@ def previous_step(rule: CycleRule) -> PolicyFunction:
     return decide
 
 
-def phase_rules(model: PolicyModel) -> PolicyFunction:
+def phase_rules(usage_mean: FloatArray, usage_sd: FloatArray) -> PolicyFunction:
     """Allocate the mean plus two standard deviations of the phase detected right before the cycle.
 
     A phase that is unknown, or was not met in training, falls back to the peak of the previous cycle; the explanation
     counts these decisions.
+
+    `usage_mean`, `usage_sd`: float64 (k, 2), of each phase in training.
     """
-    demand_of_phase = np.asarray(model.phase_mean, float) + RULE_SPREADS * np.asarray(model.phase_sd, float)
+    demand_of_phase = usage_mean + RULE_SPREADS * usage_sd
     met_phases = np.flatnonzero(~np.isnan(demand_of_phase).any(axis=1))
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:
-        phases = np.append(UNKNOWN_PHASE, labels_of(block, "phase.rules"))[block.decisions]
+        phases = np.append(UNKNOWN_PHASE, block.labels)[block.decisions]
         known = np.isin(phases, met_phases)
         allocations = _cycles_before(block, cycle_samples).demand(CycleRule.MAX)
         allocations[known] = demand_of_phase[phases[known]]

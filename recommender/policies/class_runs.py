@@ -60,37 +60,21 @@ than are accepted."""
 
 
 class Progress(NamedTuple):
-    """How far a run has come.
+    """How far a run has come."""
 
-    Attributes
-    ----------
-    curve
-        Its use so far; None before the first sample.
-    seen_s
-        Age at the end of its latest sample.
-    age_s
-        Age now.
-    """
-
-    curve: DemandCurve | None
-    seen_s: float
-    age_s: float
+    curve: DemandCurve | None  # its use so far; None before the first sample
+    seen_s: float  # age at the end of its latest sample
+    age_s: float  # age now
 
 
 @dataclass(frozen=True, slots=True)
 class ClassForecast:
-    """Forecast for a run from earlier ones.
+    """Forecast for a run from earlier ones."""
 
-    Attributes
-    ----------
-    cpu_cores, soon_cores
-        To allocate for the whole horizon, and for its beginning.
-    alike, runs
-        Number of similar runs, and of all.
-    """
-
+    # To allocate for the whole horizon, and for its beginning.
     cpu_cores: float
     soon_cores: float
+    # Number of similar runs, and of all.
     alike: int
     runs: int
 
@@ -98,21 +82,12 @@ class ClassForecast:
 class ClassRuns:
     """The finished runs of one container name of a workload class.
 
-    Parameters
-    ----------
-    runs
-        Oldest first; the latest `MAX_RUNS` are kept.
-    level
-        Quantile at which CPU is allocated.
+    `runs`: oldest first; the latest `MAX_RUNS` are kept.
+    `level`: quantile at which CPU is allocated.
 
-    Attributes
-    ----------
-    memory
-        Memory of these runs and of older ones.
-    typical_s
-        Median duration; 0 without runs.
-    bucket_s
-        Width of the widest buckets: only the peak within one is known.
+    `memory`: memory of these runs and of older ones.
+    `typical_s`: median duration; 0 without runs.
+    `bucket_s`: width of the widest buckets: only the peak within one is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
@@ -243,8 +218,6 @@ def _features_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.fl
 def _samples_since_jump(cpu_cores: FloatArray) -> FloatArray:
     """float64 (n,): samples since CPU jumped, including the present one.
 
-    Examples
-    --------
     >>> _samples_since_jump(np.array([0.1, 0.12, 0.9, 1.0, 0.95, 0.1])).tolist()
     [1.0, 2.0, 1.0, 2.0, 3.0, 1.0]
     """

@@ -68,25 +68,18 @@ class OomRules(Protocol):
 class SharedLimits:
     """Settings of the operator for all containers."""
 
+    # Minimum of a pod, shared evenly by its recommended containers; upstream's default.
     pod_minimum: Amounts = (0.025, 250 * BYTES_PER_MIB)
-    """Minimum of a pod, shared evenly by its recommended containers; upstream's default."""
-
-    maximum: Limits = NO_LIMITS
-    """Maximum of a container whose policy sets no maxAllowed."""
-
+    maximum: Limits = NO_LIMITS  # maximum of a container whose policy sets no maxAllowed
+    # Amounts are rounded up to multiples of these; below 1 counts as 1.
     round_cpu_millicores: int = 1
     round_memory_bytes: int = 1
-    """Amounts are rounded up to multiples of these; below 1 counts as 1."""
-
+    # Maximum by namespace; the smaller of it and `maximum` holds.
     namespace_maximum: Mapping[str, Limits] = field(default_factory=dict)
-    """Maximum by namespace; the smaller of it and `maximum` holds."""
-
-    integer_cpu: bool = True
-    """Whether the annotation for whole cores is honoured."""
-
+    integer_cpu: bool = True  # whether the annotation for whole cores is honoured
+    # After an OOM kill of a container whose policy does not say; None for upstream's defaults.
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
-    """After an OOM kill of a container whose policy does not say; None for upstream's defaults."""
 
     def within(self, namespace: str) -> SharedLimits:
         """The limits in a namespace."""
@@ -157,8 +150,6 @@ def at_most(recommendation: ContainerRecommendation, most: Amounts, why: str) ->
 def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     """Share of each container in the minimum of a pod, truncated to millicores and bytes.
 
-    Examples
-    --------
     >>> pod_share((0.025, 250 * 2**20), 2)
     (0.012, 131072000.0)
     """

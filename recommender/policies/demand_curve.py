@@ -17,21 +17,13 @@ POINTS = 240
 
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
-    """Demand curve of one run, or of several combined.
+    """Demand curve of one run, or of several combined."""
 
-    Attributes
-    ----------
-    step_s
-        Width of a bucket in seconds.
-    levels
-        float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
-        sample.
-    used_cores
-        Mean use, which is less than demand where CPU was throttled; NaN if an earlier version did not store it.
-    """
-
-    step_s: float
+    step_s: float  # width of a bucket in seconds
+    # float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
+    # sample.
     levels: NDArray[np.float32]
+    # Mean use, which is less than demand where CPU was throttled; NaN if an earlier version did not store it.
     used_cores: float = math.nan
 
     @property
@@ -71,16 +63,10 @@ class CurveRecorder(SlotArrays):
     def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
         """Add a sample of each container.
 
-        Parameters
-        ----------
-        slots
-            int64 (m,), each at most once.
-        positions
-            int64 (m,): steps of the grid since the container started.
-        wanted
-            float64 (m, 2): demand, cores and bytes.
-        used_cores
-            float64 (m,): use, which is less than demand where CPU was throttled.
+        `slots`: int64 (m,), each at most once.
+        `positions`: int64 (m,): steps of the grid since the container started.
+        `wanted`: float64 (m, 2): demand, cores and bytes.
+        `used_cores`: float64 (m,): use, which is less than demand where CPU was throttled.
         """
         buckets = self._buckets(slots, positions)
         self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], wanted)

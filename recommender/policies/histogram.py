@@ -8,8 +8,7 @@ import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, FLOOR_BYTES, FLOOR_MILLICORES
-from recommender.policies.base import PolicyOutput
-from recommender.records import CPU, MEMORY, Block, FloatArray
+from recommender.records import CPU, MEMORY, Block, FloatArray, PolicyOutput
 
 WINDOW_S = DAY_S
 """Default length of a memory window, of which the peak is kept."""
@@ -66,12 +65,8 @@ def decide_by_histogram(block: Block, cycle_samples: int) -> PolicyOutput:
 class HistogramSession:
     """Histograms and memory windows of one container.
 
-    Parameters
-    ----------
-    shared
-        Session whose histograms this one adds to, as replicas of one workload do.
-    memory_interval_s
-        Length of a memory window; None for upstream's default.
+    `shared`: session whose histograms this one adds to, as replicas of one workload do.
+    `memory_interval_s`: length of a memory window; None for upstream's default.
     """
 
     __slots__ = ("cpu", "histograms", "memory", "state", "window_s")
@@ -103,12 +98,8 @@ class HistogramSession:
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
         """Add the memory that a container killed for memory is assumed to have needed, including the bump.
 
-        Parameters
-        ----------
-        at_s
-            Unix seconds of the kill.
-        memory_bytes
-            Upstream: the larger of use or request plus 100 MiB and 1.2 times it.
+        `at_s`: unix seconds of the kill.
+        `memory_bytes`: upstream: the larger of use or request plus 100 MiB and 1.2 times it.
         """
         # Floats, or the kernel is compiled again for integers, which takes a second of a round.
         kernel.add_memory(self.memory, self.window_s, self.state, float(memory_bytes), float(at_s), True)

@@ -67,48 +67,25 @@ NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
 
 
 class RunMemory(NamedTuple):
-    """Memory of one run.
+    """Memory of one run."""
 
-    Attributes
-    ----------
-    peak_bytes
-        Peak use; of a killed run, what it is assumed to have needed.
-    rises
-        float64 (AGES,): largest ratio of a sample to the recent peak when its allocation was decided, among decisions
-        from each age on; 0 for ages not reached.
-    killed
-        For memory: its true peak is unknown.
-    input_size
-        Size of its input, in a unit shared by the runs of its class; NaN if unknown.
-    """
-
-    peak_bytes: float
+    peak_bytes: float  # peak use; of a killed run, what it is assumed to have needed
+    # float64 (AGES,): largest ratio of a sample to the recent peak when its allocation was decided, among decisions
+    # from each age on; 0 for ages not reached.
     rises: FloatArray
-    killed: bool = False
-    input_size: float = math.nan
+    killed: bool = False  # for memory: its true peak is unknown
+    input_size: float = math.nan  # size of its input, in a unit shared by the runs of its class; NaN if unknown
 
 
 class MemoryBounds(NamedTuple):
-    """Upper bounds for the next run of a class.
+    """Upper bounds for the next run of a class."""
 
-    Attributes
-    ----------
-    runs
-        Number of earlier runs behind them, without killed ones.
-    peak_bytes
-        Bound of the peak; NaN without one.
-    rises
-        float64 (AGES,): bound of the rise, as a ratio to the recent peak; infinite where too few runs became that old.
-    least_bytes
-        Without a bound: what killed runs are known to need; 0 without any.
-    by_input
-        Whether the peaks were scaled to the input of the run; without a bound, whether that is too large for one.
-    """
-
-    runs: int
-    peak_bytes: float
+    runs: int  # number of earlier runs behind them, without killed ones
+    peak_bytes: float  # bound of the peak; NaN without one
+    # float64 (AGES,): bound of the rise, as a ratio to the recent peak; infinite where too few runs became that old.
     rises: FloatArray
-    least_bytes: float = 0.0
+    least_bytes: float = 0.0  # without a bound: what killed runs are known to need; 0 without any
+    # Whether the peaks were scaled to the input of the run; without a bound, whether that is too large for one.
     by_input: bool = False
 
 
@@ -116,24 +93,12 @@ NO_BOUNDS = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
 
 
 class MemoryOfRuns(SlotArrays):
-    """Memory of many active runs, see `kernels.memory_rises`.
+    """Memory of many active runs, see `kernels.memory_rises`."""
 
-    Attributes
-    ----------
-    age_steps
-        (n,): samples since the first one, including gaps.
-    largest_bytes
-        (n,): peak so far, 0 before the first sample.
-    octave_bytes
-        (n, 2): peaks in the last completed doubling of the age, and since; 0 without samples.
-    rises
-        (n, AGES): see `RunMemory`.
-    """
-
-    age_steps: IntArray
-    largest_bytes: FloatArray
-    octave_bytes: FloatArray
-    rises: FloatArray
+    age_steps: IntArray  # (n,): samples since the first one, including gaps
+    largest_bytes: FloatArray  # (n,): peak so far, 0 before the first sample
+    octave_bytes: FloatArray  # (n, 2): peaks in the last completed doubling of the age, and since; 0 without samples
+    rises: FloatArray  # (n, AGES): see `RunMemory`
     lately_before: FloatArray
 
     def __init__(self, slots: int = 0) -> None:
@@ -143,12 +108,9 @@ class MemoryOfRuns(SlotArrays):
     def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int, *, again: bool = False) -> None:
         """Add the next sample of each container; NaN is a gap.
 
-        Parameters
-        ----------
-        lead_steps
-            Samples from the last one known to a decision to the first one under it, clipped to `MAX_LEAD_STEPS`.
-        again
-            These are further samples of the latest step, any number of each container.
+        `lead_steps`: samples from the last one known to a decision to the first one under it, clipped to
+        `MAX_LEAD_STEPS`.
+        `again`: these are further samples of the latest step, any number of each container.
         """
         observe_memory(
             slots, memory_bytes, min(lead_steps, MAX_LEAD_STEPS),
@@ -271,18 +233,12 @@ def memory_targets(
 ) -> FloatArray:
     """Allocation of each run until the next decision is in force.
 
-    Parameters
-    ----------
-    age_steps, largest_bytes, recent_peak_bytes
-        (n,): samples so far, their peak, and their recent peak, 0 before the first.
-    declared_bytes
-        float64 (n,): declared requests, or NaN.
-    peak_bytes, rises
-        float64 (n,) and (n, AGES), or (AGES,) for all: `MemoryBounds` of the class of each run.
-    wait_steps
-        Without bounds: how long the declared request stays.
-    margin
-        Without bounds: ratio of the allocation to the run's own peak from then on.
+    `age_steps`, `largest_bytes`, `recent_peak_bytes`: (n,): samples so far, their peak, and their recent peak, 0 before
+    the first.
+    `declared_bytes`: float64 (n,): declared requests, or NaN.
+    `peak_bytes`, `rises`: float64 (n,) and (n, AGES), or (AGES,) for all: `MemoryBounds` of the class of each run.
+    `wait_steps`: without bounds: how long the declared request stays.
+    `margin`: without bounds: ratio of the allocation to the run's own peak from then on.
 
     Returns float64 (n,): NaN without a declared request, a bound and a sample.
     """

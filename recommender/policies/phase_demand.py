@@ -36,27 +36,15 @@ EVERY_SAMPLE, ONCE_A_CYCLE = range(SCHEDULES)
 
 @dataclass(frozen=True, slots=True)
 class DemandModel:
-    """Demand per resource (first axis) and phase, as q equally likely levels (`kernels.phase_plan`), sorted.
+    """Demand per resource (first axis) and phase, as q equally likely levels (`kernels.phase_plan`), sorted."""
 
-    Attributes
-    ----------
-    staying
-        float32 (2, horizons, phases, q): later use in the same visit, relative to the level now.
-    visiting
-        float32 (2, phases, q): use in the phase.
-    returning
-        float32 (2, phases, q): use in the phase, relative to the container's own mean level in it so far.
-    mean
-        float64 (2,): mean use in the training data, in floors.
-    violations
-        float64 (schedules, 2, prices): share of held-out samples in violation at each of `PRICES`.
-    """
-
+    # float32 (2, horizons, phases, q): later use in the same visit, relative to the level now.
     staying: NDArray[np.float32]
-    visiting: NDArray[np.float32]
+    visiting: NDArray[np.float32]  # float32 (2, phases, q): use in the phase
+    # float32 (2, phases, q): use in the phase, relative to the container's own mean level in it so far.
     returning: NDArray[np.float32]
-    mean: FloatArray
-    violations: FloatArray
+    mean: FloatArray  # float64 (2,): mean use in the training data, in floors
+    violations: FloatArray  # float64 (schedules, 2, prices): share of held-out samples in violation at each of `PRICES`
 
     @classmethod
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
@@ -81,12 +69,9 @@ class DemandModel:
     def expected(self, occupancy: FloatArray, lead_samples: int, ahead_samples: int) -> Expected:
         """Combine the demand with the occupancy by context into lookup tables.
 
-        Parameters
-        ----------
-        occupancy
-            float64 (tables, 1 + phases, phases, buckets, phases).
-        lead_samples, ahead_samples
-            Time covered by the occupancy: samples until a decision is in force, and the horizon after them.
+        `occupancy`: float64 (tables, 1 + phases, phases, buckets, phases).
+        `lead_samples`, `ahead_samples`: time covered by the occupancy: samples until a decision is in force, and the
+        horizon after them.
         """
         staying = np.stack([_pooled(self.staying[r], lead_samples + 1, lead_samples + ahead_samples) for r in range(2)])
         visiting, returning = self.visiting.astype(float), self.returning.astype(float)

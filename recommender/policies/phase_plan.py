@@ -48,12 +48,8 @@ def weights_of(
 class PlanState(SlotArrays):
     """State of the plan per container, see `PlanArrays`.
 
-    Parameters
-    ----------
-    phases
-        Number of phases, including the unknown one.
-    resources
-        Number of resources: two, or CPU alone.
+    `phases`: number of phases, including the unknown one.
+    `resources`: number of resources: two, or CPU alone.
     """
 
     def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
@@ -124,14 +120,9 @@ class PhasePlan:
     def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, lead: int = 0) -> FloatArray:
         """Replay the samples of one container, and decide at the given ones.
 
-        Parameters
-        ----------
-        usage, phases
-            float64 (n, resources), NaN in gaps, and int64 (n,).
-        decisions
-            bool (n + 1,): before which samples to decide; the last is after all of them.
-        lead
-            Samples from a decision until it is in force.
+        `usage`, `phases`: float64 (n, resources), NaN in gaps, and int64 (n,).
+        `decisions`: bool (n + 1,): before which samples to decide; the last is after all of them.
+        `lead`: samples from a decision until it is in force.
 
         Returns float64 (n + 1, resources): request before each sample; NaN before the first decision.
         """

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from recommender.errors import Misuse
 from recommender.kernels.phase_plan import Expected
-from recommender.policies.base import PolicyFunction, PolicyModel, PolicyOutput, labels_of
 from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.records import Block
+from recommender.records import Block, PolicyFunction, PolicyOutput
 
 
-def proactive(model: PolicyModel) -> PolicyFunction:
+def proactive(
+    demand: DemandModel, foresight: Callable[[int, int], Any], target_violation: tuple[float, float]
+) -> PolicyFunction:
     """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers.
 
-    `model`: its `demand` is a `DemandModel`.
-
-    Raises Misuse: the model has no demand.
+    `foresight`: `PhaseGraph.foresight`.
     """
-    demand = model.demand
-    if not isinstance(demand, DemandModel):
-        raise Misuse("phase.proactive needs a model that learned the demand. Train one, or leave the policy out.")
     phases = demand.visiting.shape[1]
-    price = demand.price(ONCE_A_CYCLE, model.target_violation)
-    weights = weights_of(price, model.target_violation, changes_per_sample=np.inf, resize=0.0)
+    price = demand.price(ONCE_A_CYCLE, target_violation)
+    weights = weights_of(price, target_violation, changes_per_sample=np.inf, resize=0.0)
 
     @cache
     def expected_in(cycle_samples: int) -> Expected:
-        return demand.expected(model.occupancy(0, cycle_samples)[np.newaxis], 0, cycle_samples)
+        return demand.expected(foresight(0, cycle_samples).occupancy[np.newaxis], 0, cycle_samples)
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         state = PlanState(phases, 1)
         decisions = np.zeros(len(block.usage) + 1, bool)
         decisions[block.decisions] = True
         plan = PhasePlan(state, expected_in(cycle_samples), weights)
-        allocations = plan.follow(0, block.usage, labels_of(block, "phase.proactive"), decisions)[block.decisions]
+        allocations = plan.follow(0, block.usage, block.labels, decisions)[block.decisions]
         phase = int(state.now.phase[0])
         return allocations, {
             "rule": "cheapest for the phases that are expected in the coming cycle",

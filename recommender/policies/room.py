@@ -18,24 +18,13 @@ NO_USE: Amounts = (0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room for one pod, (cpu_cores, memory_bytes).
+    """Room for one pod, (cpu_cores, memory_bytes)."""
 
-    Attributes
-    ----------
-    nodes
-        What each node offers that it may run on; empty if unknown: nothing is cut then.
-    quota
-        Most that it may request; infinite without a limit.
-    where_it_runs
-        Most that its targets may sum to before its node defers the resize; infinite where it would not.
-    has
-        By container, its current requests there.
-    """
-
-    nodes: tuple[Amounts, ...] = ()
-    quota: Amounts = (math.inf, math.inf)
+    nodes: tuple[Amounts, ...] = ()  # what each node offers that it may run on; empty if unknown: nothing is cut then
+    quota: Amounts = (math.inf, math.inf)  # most that it may request; infinite without a limit
+    # Most that its targets may sum to before its node defers the resize; infinite where it would not.
     where_it_runs: Amounts = (math.inf, math.inf)
-    has: Mapping[str, Amounts] = field(default_factory=dict)
+    has: Mapping[str, Amounts] = field(default_factory=dict)  # by container, its current requests there
 
 
 def fit_room(
@@ -52,12 +41,8 @@ def fit_room(
     below what its container needs either. The quota may cut below that: a pod beyond it could not be recreated
     at all. For the node it runs on only raises are cut: no container loses what it has to the raise of another.
 
-    Parameters
-    ----------
-    others
-        What else the pod requests: containers without a target, the pod overhead.
-    needed
-        By container, what is not cut to fit a node.
+    `others`: what else the pod requests: containers without a target, the pod overhead.
+    `needed`: by container, what is not cut to fit a node.
     """
 
     def least(name: str, in_use: Amounts) -> Amounts:

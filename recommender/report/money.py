@@ -17,22 +17,14 @@ FORMULA = (
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in any one currency; None counts as zero.
+    """Prices in any one currency; None counts as zero."""
 
-    Attributes
-    ----------
-    cpu_core_hour, memory_gib_hour
-        Per core-hour and per GiB-hour reserved.
-    violation_hour
-        Per container-hour in violation.
-    oom_event
-        Per OOM event. If given, memory violations cost by the event and not by the hour: each lies inside an OOM event
-        and would otherwise be charged twice.
-    """
-
+    # Per core-hour and per GiB-hour reserved.
     cpu_core_hour: float | None = None
     memory_gib_hour: float | None = None
-    violation_hour: float | None = None
+    violation_hour: float | None = None  # per container-hour in violation
+    # Per OOM event. If given, memory violations cost by the event and not by the hour: each lies inside an OOM event
+    # and would otherwise be charged twice.
     oom_event: float | None = None
 
     @property

@@ -15,8 +15,8 @@ import networkx as nx
 import orjson
 from markupsafe import Markup
 
+from recommender.phases.graph import Run
 from recommender.phases.prototypes import prototypes
-from recommender.phases.runs import Run
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
@@ -56,20 +56,12 @@ def render_page(
 ) -> str:
     """Render the page as HTML text.
 
-    Parameters
-    ----------
-    timelines
-        Containers to draw, the most interesting first.
-    generated_at, version
-        Shown as the time and version of the report.
-    phase_graph
-        Transitions between phases; the first-order part is drawn.
-    sequences
-        The phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
-    phase_table
-        Mean and spread of usage per phase.
-    tradeoffs
-        SVG elements of `plots.policies.tradeoffs_for_page`.
+    `timelines`: containers to draw, the most interesting first.
+    `generated_at`, `version`: shown as the time and version of the report.
+    `phase_graph`: transitions between phases; the first-order part is drawn.
+    `sequences`: the phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
+    `phase_table`: mean and spread of usage per phase.
+    `tradeoffs`: SVG elements of `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)]

@@ -37,8 +37,6 @@ POLICY_WORDS = {
 def duration_words(seconds: float) -> str:
     """A duration for running text, with spaces before the units.
 
-    Examples
-    --------
     >>> duration_words(600), duration_words(5400), duration_words(15)
     ('10 min', '1 h 30 min', '15 s')
     """
@@ -49,8 +47,6 @@ def duration_words(seconds: float) -> str:
 def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
     """The phases of each element of a prototype's path: one, or several that alternate.
 
-    Examples
-    --------
     >>> path_steps(["1", "(0 2)*"])
     [(1,), (0, 2)]
     """

@@ -16,22 +16,13 @@ TARGET_VIOLATION = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one policy is drawn.
+    """How one policy is drawn."""
 
-    Attributes
-    ----------
-    light, dark
-        Hex colours for a light and a dark background, with a contrast of at least 3:1.
-    marker
-        Matplotlib's marker.
-    dash
-        Lengths of strokes and gaps, empty for a solid line.
-    """
-
+    # Hex colours for a light and a dark background, with a contrast of at least 3:1.
     light: str
     dark: str
-    marker: str
-    dash: tuple[float, ...] = ()
+    marker: str  # Matplotlib's marker
+    dash: tuple[float, ...] = ()  # lengths of strokes and gaps, empty for a solid line
 
 
 _LOOKS = {

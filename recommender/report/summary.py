@@ -71,10 +71,9 @@ class PolicyRow:
     ours: bool
     baseline: bool
     outcome: Outcome
+    # Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more.
     saved: tuple[float, float] | None
-    """Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more."""
-    saved_share: tuple[float | None, float | None] | None
-    """The same as shares of what the baseline reserved or lost."""
+    saved_share: tuple[float | None, float | None] | None  # the same as shares of what the baseline reserved or lost
     bill: Bill | None
     net_saving: float | None
 
@@ -87,28 +86,18 @@ class ContainerRow:
     workload: str | None
     outcome: Outcome
     saved: tuple[float, float] | None
-    rank: float
-    """Sort key of savings: money; without prices the share of all that the baseline reserved or lost."""
+    rank: float  # sort key of savings: money; without prices the share of all that the baseline reserved or lost
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The contents that all report formats share.
-
-    Attributes
-    ----------
-    focus
-        The policy the report is about: ours, otherwise one that is neither oracle nor baseline.
-    baseline
-        What savings are measured against; None if neither `static` nor `histogram` was judged or it is the focus.
-    policies
-        In reading order: the baseline, the others, ours, then the oracles.
-    """
+    """The contents that all report formats share."""
 
     result: ReplayResult
-    focus: str
+    focus: str  # the policy the report is about: ours, otherwise one that is neither oracle nor baseline
+    # What savings are measured against; None if neither `static` nor `histogram` was judged or it is the focus.
     baseline: str | None
-    policies: tuple[PolicyRow, ...]
+    policies: tuple[PolicyRow, ...]  # in reading order: the baseline, the others, ours, then the oracles
     containers: tuple[ContainerRow, ...]
     prices: Prices
 

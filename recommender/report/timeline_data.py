@@ -23,12 +23,8 @@ _UNITS = (1.0, BYTES_PER_GIB)
 def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Sequence[str] = ()) -> dict[str, Any]:
     """One container as JSON for the page: seconds since its start, cores and GiB, None in gaps.
 
-    Parameters
-    ----------
-    policies
-        Names in the order of the page, whose script refers to them by index.
-    reasons_of
-        Policies whose reasons are shown, in this order; all by default.
+    `policies`: names in the order of the page, whose script refers to them by index.
+    `reasons_of`: policies whose reasons are shown, in this order; all by default.
     """
     drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != _NOT_DRAWN]
     return {
@@ -82,17 +78,11 @@ def _rounded(values: FloatArray) -> list[float | None]:
 def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
     """Downsample a series by buckets: first, minimum, maximum, last and one missing value of each.
 
-    Parameters
-    ----------
-    values
-        float64 (n,), NaN in gaps.
-    limit
-        Maximum number of indices, at least five.
+    `values`: float64 (n,), NaN in gaps.
+    `limit`: maximum number of indices, at least five.
 
-    Returns
-    -------
-    int64 (m,), increasing. The extremes of all buckets are kept, and a missing value of each bucket with a gap, so that
-    the line stays broken there.
+    Returns int64 (m,), increasing. The extremes of all buckets are kept, and a missing value of each bucket with a gap,
+    so that the line stays broken there.
     """
     if len(values) <= limit:
         return np.arange(len(values))
@@ -111,14 +101,9 @@ def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
 def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
     """Indices at which an allocation changes in either resource, downsampled if there are more than `limit`.
 
-    Parameters
-    ----------
-    times
-        int64 (d,), start of each decision in unix seconds.
-    allocation
-        float64 (d, 2).
-    limit
-        Maximum number of changes that are all kept.
+    `times`: int64 (d,), start of each decision in unix seconds.
+    `allocation`: float64 (d, 2).
+    `limit`: maximum number of changes that are all kept.
     """
     if not len(times):
         return np.zeros(0, dtype=np.int64)
@@ -141,12 +126,8 @@ def allocation_at(timestamps: IntArray, times: IntArray, allocation: FloatArray)
 def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArray, bins: int) -> list[tuple[int, int]]:
     """Spans in seconds since the first sample in which use exceeds allocation x 1.05.
 
-    Parameters
-    ----------
-    timestamps, used, allocated
-        int64 (n,), float64 (n,) and float64 (n,) of one resource.
-    bins
-        Resolution: a bin of time with any violation counts as a whole.
+    `timestamps`, `used`, `allocated`: int64 (n,), float64 (n,) and float64 (n,) of one resource.
+    `bins`: resolution: a bin of time with any violation counts as a whole.
     """
     with np.errstate(invalid="ignore"):
         violating = used > allocated * VIOLATION_TOLERANCE

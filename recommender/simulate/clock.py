@@ -24,44 +24,26 @@ class Trace:
 
 
 class Round(NamedTuple):
-    """One round, at `now_s` in unix seconds.
-
-    Attributes
-    ----------
-    numbers, positions
-        int64 (m,): traces with a sample, each once, and the index of the sample in the series.
-    began, ended
-        Traces whose first sample this is, and those whose last sample is over.
-    """
+    """One round, at `now_s` in unix seconds."""
 
     now_s: float
+    # int64 (m,): traces with a sample, each once, and the index of the sample in the series.
     numbers: IntArray
     positions: IntArray
+    # Traces whose first sample this is, and those whose last sample is over.
     began: Sequence[int]
     ended: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """What a recommender is given in a round.
-
-    Attributes
-    ----------
-    usage
-        float64 (m, 2): usage of the samples.
-    changed
-        Traces whose allocation changed since the round before.
-    has
-        float64 (n, 2): the allocation of each.
-    kills
-        OOM-killed traces, and the bytes that each had.
-    """
+    """What a recommender is given in a round."""
 
     round: Round
-    usage: FloatArray
-    changed: Collection[int]
-    has: FloatArray
-    kills: Sequence[tuple[int, float]]
+    usage: FloatArray  # float64 (m, 2): usage of the samples
+    changed: Collection[int]  # traces whose allocation changed since the round before
+    has: FloatArray  # float64 (n, 2): the allocation of each
+    kills: Sequence[tuple[int, float]]  # OOM-killed traces, and the bytes that each had
 
 
 class SimulatedRecommender(Protocol):
@@ -81,8 +63,6 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     A sample belongs to the first round at or after its time. Where traces are finer, further samples form further
     rounds at the same time. A run ends one step after its last sample.
 
-    Examples
-    --------
     >>> at = np.array([100, 110]), np.array([115])
     >>> two = [Trace(UsageSeries(str(i), t, 10.0, np.ones((len(t), 2))), 0) for i, t in enumerate(at)]
     >>> [(r.now_s, r.numbers.tolist(), list(r.began), list(r.ended)) for r in rounds(two, 10.0)]

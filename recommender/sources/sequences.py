@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from recommender.errors import BadInput
-from recommender.phases.runs import MAX_PHASE
+from recommender.phases.graph import MAX_PHASE
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.sources.base import Origins, RawSamples
 from recommender.sources.columns import Roles, missing_column

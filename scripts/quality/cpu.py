@@ -68,7 +68,7 @@ def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
 
 
 def _labels(detector: PhaseDetector, series: UsageSeries) -> IntArray:
-    labels = detector.trace(series).labels[series.present]
+    labels = detector.trace(series)[series.present]
     return np.where(labels < 0, detector.n_phases, labels)
 
 
@@ -80,7 +80,7 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
         for one in series
     ]
     demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return Learned(label, demand, graph.foresight(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]

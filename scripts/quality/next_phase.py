@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
-from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph import PhaseGraph, Run
 from recommender.phases.graph_answers import GraphPredictor
-from recommender.phases.runs import Run
 from recommender.records import FloatArray, IntArray
 
 FOLDS = 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from recommender.phases.runs import Run
+from recommender.phases.graph import Run
 
 SEQUENCES = Path(__file__).parents[1] / "data" / "ai4dl" / "dlaas_phase_sequences.parquet"
 

@@ -18,32 +18,34 @@ from baselines import replay as reference
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, judge
-from recommender.policies.registry import REGISTRY
-from recommender.records import FloatArray, PhaseTrace, Played, ReplayResult, RunTally, Tally, UsageSeries
+from recommender.policies.registry import POLICIES, make_policy
+from recommender.records import FloatArray, IntArray, Played, ReplayResult, RunTally, Tally, UsageSeries
 from recommender.replay import Plan, replay, replay_container
 from recommender.timelines import harm, saving
 
 NAN = float("nan")
-NAMES = tuple(name for name in REGISTRY.names() if name != "phase.proactive")
+NAMES = tuple(name for name in POLICIES if name != "phase.proactive")
 START = 1_700_000_000
 
 
 class Model:
     """Two phases, no forecast."""
 
-    phase_mean = np.array([[0.5, 4e8], [2.0, 2e9]])
-    phase_sd = np.array([[0.1, 1e7], [0.2, 1e8]])
+    class statistics:  # noqa: N801
+        usage_mean = np.array([[0.5, 4e8], [2.0, 2e9]])
+        usage_sd = np.array([[0.1, 1e7], [0.2, 1e8]])
+
     demand = None
 
 
-def labels_of(series: UsageSeries) -> PhaseTrace:
+def labels_of(series: UsageSeries) -> IntArray:
     """A stand-in for a detector: high CPU is phase 1, a gap keeps the phase."""
     high = pd.Series(np.where(series.present, series.usage[:, 0] > 1, np.nan)).ffill().fillna(-1)
-    return PhaseTrace(high.to_numpy().astype(np.int64), 2)
+    return high.to_numpy().astype(np.int64)
 
 
 def plan_of(series: UsageSeries, names: Sequence[str] = NAMES) -> Plan:
-    return Plan([REGISTRY.make(name, Model) for name in names], labels_of(series))
+    return Plan([make_policy(name, Model) for name in names], labels_of(series))
 
 
 def plans_with(*names: str) -> Callable[[UsageSeries], Plan]:
@@ -67,7 +69,7 @@ def series_of(
 def random_series(seed: int, n: int = 200, container: str = "c", *, gaps: float = 0.1) -> UsageSeries:
     generator = np.random.default_rng(seed)
     level = np.resize(np.repeat(generator.integers(0, 2, n), generator.integers(3, 30, n)), n)
-    usage = Model.phase_mean[level] * generator.uniform(0.8, 1.2, (n, 2)).round(3)
+    usage = Model.statistics.usage_mean[level] * generator.uniform(0.8, 1.2, (n, 2)).round(3)
     usage[generator.random(n) < gaps] = np.nan
     return series_of(usage, container=container)
 
@@ -173,12 +175,12 @@ def test_ground_truth_has_neither_slack_nor_violations() -> None:
 def test_every_tally_agrees_with_the_reference(draw: int, n: int, cycle: int) -> None:
     series = random_series(draw, n, gaps=0.3)
     judged = replay_container(series, plan_of(series), ReplayOptions(cycle_samples=cycle))
-    demand = Model.phase_mean + 2 * Model.phase_sd
+    demand = Model.statistics.usage_mean + 2 * Model.statistics.usage_sd
     container = reference.Container(
         samples=[None if np.isnan(row[0]) else (row[0], row[1]) for row in series.usage.tolist()],
         times=series.timestamps.tolist(),
         requests=[(4.0, 4e9)] * n,
-        labels=labels_of(series).labels.tolist(),
+        labels=labels_of(series).tolist(),
         phase_demand=[(row[0], row[1]) for row in demand.tolist()],
         cycle=cycle,
     )
@@ -348,7 +350,7 @@ def test_each_container_is_replayed_by_its_own_plan() -> None:
 
     def plan_for(series: UsageSeries) -> Plan:
         planned.append(series.container)
-        policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
+        policy = make_policy("ground.truth" if series.container == "a" else "prev.step.max")
         return Plan([replace(policy, name="fold")])
 
     result = replay(

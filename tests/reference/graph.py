@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from recommender.phases.runs import Run
+from recommender.phases.graph import Run
 
 STRENGTH, OWN_STRENGTH, NOVELTY = 2.0, 8.0, 0.01
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from quality import cpu
-from recommender.phases.graph import PhaseGraph
-from recommender.phases.runs import runs_of
+from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.phase_demand import EVERY_SAMPLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
@@ -28,7 +27,7 @@ def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
     labels, graph = np.array(phase), PhaseGraph(3)
     graph.learn(runs_of(labels))
     demand = DemandModel.fit([series.usage], [labels], 3)
-    return cpu.Learned(lambda _: labels, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return cpu.Learned(lambda _: labels, demand, graph.foresight(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 def test_the_phasewise_rule_equals_a_phase_plan_that_follows_the_run() -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from recommender import model as models
-from recommender.policies.registry import REGISTRY
+from recommender.policies.registry import POLICIES
 from recommender.simulate.rows import ROWS
 from tests.fakes.command_line import CommandResult
 from tests.fakes.staged_jobs import simulated
@@ -78,7 +78,7 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
 ) -> None:
     report = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--json", "-"))
     policies = report["policies"]
-    assert set(policies) == {*ROWS, *REGISTRY.names()}
+    assert set(policies) == {*ROWS, *POLICIES}
     assert len({round(p["cpu"]["used_core_hours"], 9) for p in policies.values()}) == 1
     assert policies["ground.truth"]["cpu"]["slack_ratio"] == 0
     assert policies["current.step.max"]["memory"]["violation_ratio"] == 0
@@ -172,9 +172,9 @@ def test_the_terminal_names_every_policy_and_the_file_written(
 ) -> None:
     ended = phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--csv", tmp_path / "c.csv")
     assert ended.code == 0
-    for name in (*ROWS, *REGISTRY.names(), "c.csv"):
+    for name in (*ROWS, *POLICIES, "c.csv"):
         assert name in ended.out
-    assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len({*ROWS, *REGISTRY.names()})
+    assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len({*ROWS, *POLICIES})
 
 
 @pytest.mark.option("phasewise dry-run", "--html", "--plots")

@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.phases.graph_answers import GraphPredictor
-from recommender.phases.runs import runs_of
 from recommender.sources.sequences import read_sequences
 from tests.fakes.command_line import CommandResult
 

@@ -56,12 +56,12 @@ def plan_along(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
     """Requests of the plan before each sample of a whole series, with the model and settings of a fleet."""
     demand, target = MODEL.demand, MODEL.target_violation
     assert demand is not None
-    expected = demand.expected(MODEL.occupancy(1, AHEAD_SAMPLES)[np.newaxis], 1, AHEAD_SAMPLES)
+    expected = demand.expected(MODEL.graph.foresight(1, AHEAD_SAMPLES).occupancy[np.newaxis], 1, AHEAD_SAMPLES)
     weights = weights_of(demand.price(EVERY_SAMPLE, target), target, changes_per_sample=12 / 3600)
     series = UsageSeries("main", np.arange(len(usage)), 1.0, usage)
     state = PlanState(MODEL.detector.n_phases + 1, 1)
     # The fleet does not know what is in force, so nothing is charged to its plan.
-    plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series).labels
+    plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series)
     return plan.follow(0, usage, labels, decisions, lead=len(usage) + 1)
 
 
@@ -346,9 +346,7 @@ def test_phase_forecasts_are_counted_after_switching_to_a_model_of_fewer_phases(
     fleet, fewer = Fleet(MODEL, 1.0, CYCLE, introduce), three_phase_model()
     feed(fleet, A, random_use(9, 60))
     slot = fleet.members[A].slot
-    fleet.arrays.phase[slot] = fewer.detector.trace(UsageSeries("main", np.arange(60), 1.0, random_use(9, 60))).labels[
-        -1
-    ]
+    fleet.arrays.phase[slot] = fewer.detector.trace(UsageSeries("main", np.arange(60), 1.0, random_use(9, 60)))[-1]
     fleet.adopt(fewer)
     report = Report()
     for at, row in enumerate(random_use(10, 200)):

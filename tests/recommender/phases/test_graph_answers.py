@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph import PhaseGraph, Run, runs_of
 from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPredictor
 from recommender.phases.graph_io import to_networkx
-from recommender.phases.runs import Run, runs_of
 from recommender.sources.sequences import read_sequences
 from tests.fakes.phase_runs import EXAMPLES, SEQUENCES, containers, many
 from tests.reference import graph as reference
@@ -49,10 +48,6 @@ def test_probabilities_sum_to_one(fitted: list[list[Run]], history: list[Run]) -
     assert history[-1][0] not in following
     assert sum(following.values()) == pytest.approx(1.0)
     assert min(following.values()) > 0
-
-
-def test_an_empty_history_gives_the_first_phase() -> None:
-    assert fit([[(1, 2)], [(1, 2), (0, 1)], [(3, 1)]]).next_phase([]) == pytest.approx({1: 2 / 3, 3: 1 / 3})
 
 
 def test_a_graph_of_one_phase_predicts_no_other() -> None:
@@ -129,11 +124,9 @@ def test_recorded_containers_are_predicted_better_than_by_a_first_order_chain() 
     assert result.top1 > 0.65
 
 
-def test_an_empty_history_graph_or_score_is_refused() -> None:
+def test_an_empty_history_or_score_is_refused() -> None:
     with pytest.raises(BadInput, match="empty history"):
         fit(EXAMPLES).explain([])
-    with pytest.raises(BadInput, match="no container"):
-        GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
         fit(EXAMPLES).score([[(0, 3)]])
 

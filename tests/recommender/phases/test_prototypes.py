@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.phases.graph import Run, runs_of
 from recommender.phases.prototypes import collapse, prototypes
-from recommender.phases.runs import Run, runs_of
 from tests.examples import at_most
 from tests.reference.prototypes import covering
 

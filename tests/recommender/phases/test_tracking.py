@@ -49,7 +49,7 @@ def detector(request: pytest.FixtureRequest) -> PhaseDetector:
     if request.param == "bundled":
         return DETECTOR
     runs = [series_of(walk(np.random.default_rng(seed), 300)) for seed in range(6)]
-    labels = np.concatenate([DETECTOR.trace(run).labels for run in runs])
+    labels = np.concatenate([DETECTOR.trace(run) for run in runs])
     return DETECTOR.split(int(np.bincount(labels[labels >= 0]).argmax()), 2, runs, 0)
 
 
@@ -57,14 +57,14 @@ def test_labels_one_sample_at_a_time_are_those_of_the_whole_series(detector: Pha
     rng = np.random.default_rng(seed)
     runs = [walk(rng, int(n)) for n in rng.integers(1, 200, 12)]
     for run, labels in zip(runs, tracked(PhaseTracker(detector), runs), strict=True):
-        assert labels == detector.trace(series_of(run)).labels.tolist()
+        assert labels == detector.trace(series_of(run)).tolist()
 
 
 @at_most(30)
 @given(st.lists(st.one_of(st.none(), st.tuples(st.floats(0, 64), st.floats(0, 1e12))), min_size=1, max_size=30))
 def test_any_usage_with_any_gaps_gives_the_labels_of_the_series(samples: list[tuple[float, float] | None]) -> None:
     usage = np.array([(np.nan, np.nan) if sample is None else sample for sample in samples])
-    assert tracked(PhaseTracker(DETECTOR), [usage]) == [DETECTOR.trace(series_of(usage)).labels.tolist()]
+    assert tracked(PhaseTracker(DETECTOR), [usage]) == [DETECTOR.trace(series_of(usage)).tolist()]
 
 
 def test_tracking_continues_after_a_restart_from_saved_state(seed: int) -> None:

@@ -19,7 +19,7 @@ from recommender.phases.graph_io import to_networkx
 from recommender.plots.folder import file_name_of, write_plots
 from recommender.plots.policies import axis_top, draw_tradeoff, tradeoffs_for_page
 from recommender.plots.timelines import draw_timeline, draw_variance
-from recommender.records import UNKNOWN_PHASE, PhaseTrace, ReplayResult, UsageSeries
+from recommender.records import UNKNOWN_PHASE, ReplayResult, UsageSeries
 from recommender.report.summary import summarise
 from tests.recommender.report.simulation import runs_of, simulated_run
 
@@ -48,7 +48,7 @@ def test_a_dry_run_writes_every_picture_at_the_width_of_a_page(tmp_path: Path) -
 
 def test_the_usage_of_a_container_of_unknown_phase_is_drawn(tmp_path: Path) -> None:
     series = UsageSeries("a", np.arange(8) * 15, 15.0, np.ones((8, 2)))
-    draw_variance([(series, PhaseTrace(np.full(8, UNKNOWN_PHASE), 3))], tmp_path / "v.png")
+    draw_variance([(series, np.full(8, UNKNOWN_PHASE))], tmp_path / "v.png")
     assert size_of(tmp_path / "v.png")[0] >= 1200
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.phase_demand import DemandModel
 from recommender.pricing import LabelledRun, fit_demand
-from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray, PhaseTrace
+from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray
 
 GIB = 2.0**30
 LEVELS = np.array([[0.2, 0.3 * GIB], [1.0, 0.8 * GIB], [3.0, 1.7 * GIB]])
@@ -26,14 +27,10 @@ STEP_S = 15
 class SmallModel:
     """Three phases that differ in level."""
 
-    phase_mean: FloatArray
-    phase_sd: FloatArray
+    statistics: SimpleNamespace
     demand: DemandModel
     graph: PhaseGraph
     target_violation: tuple[float, float] = (0.05, 0.05)
-
-    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +40,7 @@ def model() -> SmallModel:
         LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
     demand, graph = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
-    return SmallModel(LEVELS, LEVELS * 0.05, demand, graph)
+    return SmallModel(SimpleNamespace(usage_mean=LEVELS, usage_sd=LEVELS * 0.05), demand, graph)
 
 
 def timestamps_of(usage: FloatArray) -> IntArray:
@@ -71,6 +68,6 @@ def random_block() -> Callable[..., Block]:
         known = np.where(generator.random(n) < 0.1, UNKNOWN_PHASE, labels)
         requests = np.where(np.arange(n)[:, np.newaxis] < n // 2, [[2.0, GIB]], [[4.0, 2 * GIB]])
         positions = decision_positions(~np.isnan(usage[:, 0]), CYCLE_SAMPLES, 3)
-        return Block(usage, timestamps_of(usage), positions, PhaseTrace(known, len(LEVELS)), requests)
+        return Block(usage, timestamps_of(usage), positions, known, requests)
 
     return make

@@ -13,13 +13,12 @@ import pytest
 
 from recommender.errors import Misuse
 from recommender.judging import judge
-from recommender.policies.base import Policy
-from recommender.policies.registry import REGISTRY
-from recommender.records import Block, FloatArray, PhaseTrace
+from recommender.policies.registry import NEED_MODEL, POLICIES, Policy, make_policy
+from recommender.records import Block, FloatArray
 
 Maker = Callable[..., Block]
 CYCLE_SAMPLES = 8
-NAMES = REGISTRY.names()
+NAMES = tuple(POLICIES)
 ORACLES = ("ground.truth", "current.step.max", "current.step.rules")
 PAST_ONLY = tuple(name for name in NAMES if name not in ORACLES)
 SCALING = tuple(name for name in NAMES if name.startswith(("ground.", "current.", "prev.")))
@@ -28,7 +27,7 @@ SCALING = tuple(name for name in NAMES if name.startswith(("ground.", "current."
 
 @pytest.fixture(params=NAMES)
 def policy(request: pytest.FixtureRequest, model: Any) -> Policy:
-    return REGISTRY.make(request.param, model)
+    return make_policy(request.param, model)
 
 
 @pytest.fixture
@@ -50,8 +49,8 @@ def make_block(policy: Policy, random_block: Maker) -> Maker:
 def up_to(block: Block, number: int) -> Block:
     """The samples before a decision, and the decisions up to it."""
     end = int(block.decisions[number])
-    assert block.phases is not None and block.requests is not None
-    labels = PhaseTrace(block.phases.labels[:end], block.phases.n_phases)
+    assert block.requests is not None
+    labels = block.labels[:end]
     decisions = block.decisions[: number + 1]
     return Block(block.usage[:end], block.timestamps[:end], decisions, labels, block.requests[:end])
 
@@ -81,11 +80,11 @@ def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
         "phase.proactive",
         "histogram",
     )
-    assert REGISTRY.needs_model == {"phase.rules", "phase.proactive"}
+    assert {"phase.rules", "phase.proactive"} == NEED_MODEL
 
 
 def test_policies_have_their_names_and_only_three_are_oracles_and_one_decides_every_sample(model: Any) -> None:
-    made = [REGISTRY.make(name, model) for name in NAMES]
+    made = [make_policy(name, model) for name in NAMES]
     assert tuple(p.name for p in made) == NAMES
     assert {p.name for p in made if p.oracle} == set(ORACLES)
     assert {p.name for p in made if p.every_sample} == {"ground.truth"}
@@ -103,14 +102,14 @@ def test_every_decision_is_two_finite_amounts_of_at_least_zero(policy: Policy, m
 @pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
 def test_a_decision_depends_on_the_past_only(policy: Policy, make_block: Maker) -> None:
     block = make_block()
-    assert block.phases is not None and block.requests is not None
+    assert block.requests is not None
     for number in (0, 3, len(block.decisions) - 1):
         from_here = np.arange(len(block.usage)) >= block.decisions[number]
         other = replace(
             block,
             usage=np.where(from_here[:, np.newaxis], block.usage * 7 + 1, block.usage),
             requests=np.where(from_here[:, np.newaxis], block.requests * 3, block.requests),
-            phases=PhaseTrace(np.where(from_here, 0, block.phases.labels), block.phases.n_phases),
+            labels=np.where(from_here, 0, block.labels),
         )
         np.testing.assert_array_equal(allocated(policy, other)[: number + 1], allocated(policy, block)[: number + 1])
 
@@ -141,8 +140,8 @@ def test_the_same_samples_give_the_same_decisions(policy: Policy, make_block: Ma
 
 def test_a_policy_does_not_change_its_input(policy: Policy, make_block: Maker) -> None:
     block = make_block()
-    assert block.phases is not None and block.requests is not None
-    arrays = (block.usage, block.timestamps, block.decisions, block.phases.labels, block.requests)
+    assert block.requests is not None
+    arrays = (block.usage, block.timestamps, block.decisions, block.labels, block.requests)
     before = [array.copy() for array in arrays]
     allocations = allocated(policy, block)
     allocations *= 2
@@ -152,10 +151,8 @@ def test_a_policy_does_not_change_its_input(policy: Policy, make_block: Maker) -
 
 def test_steady_use_is_never_violated_after_the_first_cycle(policy: Policy, model: Any, make_block: Maker) -> None:
     block = make_block(gap_share=0.0)
-    assert block.phases is not None
-    usage = np.tile(model.phase_mean[1], (len(block.usage), 1))
-    labels = PhaseTrace(np.ones(len(usage), np.int64), block.phases.n_phases)
-    steady = replace(block, usage=usage, phases=labels)
+    usage = np.tile(model.statistics.usage_mean[1], (len(block.usage), 1))
+    steady = replace(block, usage=usage, labels=np.ones(len(usage), np.int64))
     allocations = allocated(policy, steady)
     tally = judge(usage, steady.decisions[1:], allocations[1:], np.ones(len(usage)))
     assert tally.violations == (0, 0)
@@ -177,4 +174,4 @@ def test_twice_the_use_gets_twice_the_allocation(policy: Policy, make_block: Mak
 
 def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(Misuse, match=r"no policy 'phase\.rule'\. Did you mean 'phase\.rules'"):
-        REGISTRY.make("phase.rule")
+        make_policy("phase.rule")

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines import replay as reference
-from recommender.errors import Misuse
 from recommender.judging import decision_positions
-from recommender.policies.ai4dl import statistics_of
-from recommender.policies.registry import REGISTRY
-from recommender.records import Block, FloatArray, PhaseTrace
+from recommender.policies.ai4dl import phase_rules, statistics_of
+from recommender.policies.registry import POLICIES, make_policy
+from recommender.records import Block, FloatArray
 
 GAP = (np.nan, np.nan)
 CYCLE_SAMPLES = 2
@@ -21,19 +20,18 @@ USAGE = np.array([(1, 10), (1, 10), (3, 30), (5, 10), (2, 20), (4, 20), GAP, GAP
 
 
 class TwoPhases:
-    phase_mean = np.array([[1.0, 10.0], [4.0, 20.0]])
-    phase_sd = np.array([[0.5, 1.0], [1.0, 5.0]])
-    demand = None
+    class statistics:  # noqa: N801
+        usage_mean = np.array([[1.0, 10.0], [4.0, 20.0]])
+        usage_sd = np.array([[0.5, 1.0], [1.0, 5.0]])
 
 
 def decide(name: str, block: Block, cycle_samples: int = CYCLE_SAMPLES) -> list[list[float]]:
-    allocations: list[list[float]] = REGISTRY.make(name, TwoPhases).decide(block, cycle_samples)[0].tolist()
+    allocations: list[list[float]] = make_policy(name, TwoPhases).decide(block, cycle_samples)[0].tolist()
     return allocations
 
 
 def block(decisions: list[int], labels: list[int] | None = None, requests: FloatArray | None = None) -> Block:
-    trace = None if labels is None else PhaseTrace(np.array(labels), 2)
-    return Block(USAGE, np.arange(10) * 15, np.array(decisions), trace, requests)
+    return Block(USAGE, np.arange(10) * 15, np.array(decisions), np.array(labels), requests)
 
 
 def test_ground_truth_is_the_usage() -> None:
@@ -71,7 +69,7 @@ def test_phase_rules_take_the_phase_right_before_the_cycle() -> None:
 
 def test_an_unknown_phase_falls_back_to_the_cycle_just_ended_and_is_counted() -> None:
     labels = [0, 0, 0, -1, 0, 1, 1, 1, 1, 1]
-    allocations, explanation = REGISTRY.make("phase.rules", TwoPhases).decide(block([4, 6], labels), CYCLE_SAMPLES)
+    allocations, explanation = make_policy("phase.rules", TwoPhases).decide(block([4, 6], labels), CYCLE_SAMPLES)
     assert allocations.tolist() == [[5, 30], [6, 30]]
     assert (explanation["decisions"], explanation["fallbacks"], explanation["phase"]) == (2, 1, 1)
 
@@ -83,16 +81,8 @@ def test_a_phase_that_the_model_does_not_have_is_unknown() -> None:
 def test_a_phase_not_met_in_training_falls_back_as_an_unknown_one() -> None:
     """As after `model split` with data that do not have all phases."""
 
-    class OnePhaseMet(TwoPhases):
-        phase_mean = np.array([[1.0, 10.0], [np.nan, np.nan]])
-
-    decide_by_phase = REGISTRY.make("phase.rules", OnePhaseMet).decide
+    decide_by_phase = phase_rules(np.array([[1.0, 10.0], [np.nan, np.nan]]), TwoPhases.statistics.usage_sd)
     assert decide_by_phase(block([4], [1] * 10), CYCLE_SAMPLES)[0].tolist() == [[5, 30]]
-
-
-def test_phase_rules_without_phases_is_a_misuse() -> None:
-    with pytest.raises(Misuse, match="--model"):
-        decide("phase.rules", block([4]))
 
 
 def test_bytes_too_large_for_sums_of_squares_keep_their_spread() -> None:
@@ -107,7 +97,7 @@ def test_a_constant_has_no_spread_at_all() -> None:
     assert found.spread.tolist() == [[0.0, 0.0]]
 
 
-WITH_REFERENCE = [name for name in REGISTRY.names() if name != "phase.proactive"]
+WITH_REFERENCE = [name for name in POLICIES if name != "phase.proactive"]
 
 
 @pytest.mark.parametrize("name", WITH_REFERENCE)
@@ -129,7 +119,7 @@ def test_a_policy_agrees_with_the_reference(
     requests = np.full((n, 2), np.nan)
     requests[[2, n // 2]] = (2.0, 1e9) if declared else GAP
     times = 1_700_000_000 + np.arange(n) * 300
-    demand = TwoPhases.phase_mean + 2 * TwoPhases.phase_sd
+    demand = TwoPhases.statistics.usage_mean + 2 * TwoPhases.statistics.usage_sd
     container = reference.Container(
         samples=[None if np.isnan(row[0]) else (row[0], row[1]) for row in usage.tolist()],
         times=times.tolist(),
@@ -143,6 +133,6 @@ def test_a_policy_agrees_with_the_reference(
     if not len(positions):
         return
     expected = reference.allocations(name, container)
-    made = Block(usage, times, np.array([p for p, _ in expected]), PhaseTrace(labels, 2), requests)
-    found = REGISTRY.make(name, TwoPhases).decide(made, cycle)[0]
+    made = Block(usage, times, np.array([p for p, _ in expected]), labels, requests)
+    found = make_policy(name, TwoPhases).decide(made, cycle)[0]
     np.testing.assert_allclose(found, [GAP if a is None else a for _, a in expected], rtol=1e-12, atol=0)
