@@ -111,16 +111,7 @@ def ask_server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> DecisionJson:
-    """The decision of a running extender on a pod, see `Decision.as_json`, with at most so many nodes.
-
-    Parameters
-    ----------
-    server
-        URL, such as `http://127.0.0.1:8943`.
-    authority
-        PEM file: authority of the server's certificate; by default the system's are trusted.
-    certificate, key
-        PEM files: client certificate, if the server requires one.
+    """The decision of a running extender on a pod, with at most so many nodes.
 
     Raises NotAnswered: the server does not answer, or keeps no decision on this pod.
     """

@@ -167,16 +167,9 @@ class Scale:
 def draw(
     resource: int, moments: FloatArray, rows: FloatArray, entry: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
-    """The chart of CPU or memory of one container.
+    """The chart of CPU or memory of one container, by `History.of` and its entry in the PhaseProfile.
 
-    Parameters
-    ----------
-    moments, rows
-        From `History.of`.
-    entry
-        The container's entry in the PhaseProfile.
-    age_s
-        Since its start; NaN if unknown, in which case the demand of its class is not drawn.
+    The demand of its class is not drawn if its age is unknown (NaN).
     """
     why = entry.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")

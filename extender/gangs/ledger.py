@@ -159,14 +159,7 @@ class Admitter:
     All nodes are reserved by one write before the first gate is removed. If the controller dies before that, the
     members still wait; if it dies later, the next leader goes on with the reservations. Every write names what it
     overwrites: the resourceVersion of the reservations, the UID of the pod whose gate is removed. Every method raises
-    `ApiError` or `NotLeading`.
-
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    removed
-        Called with each pod whose gate was removed, before the watch shows it.
+    `ApiError` or `NotLeading`. `removed` is called with each pod whose gate was removed, before the watch shows it.
     """
 
     def __init__(

@@ -28,16 +28,9 @@ MAX_PER_PERIOD = 5
 
 
 class Waker:
-    """Annotates refused pods on a thread of its own, while it leads.
+    """Annotates the `refused` pods on a thread of its own, while it leads.
 
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    refused
-        The pods that wait because the extender refused nodes.
-    retry_after_s
-        Delay from the first refusal to the first wake-up, and between wake-ups.
+    `retry_after_s`: from the first refusal to the first wake-up, and between wake-ups.
     """
 
     def __init__(

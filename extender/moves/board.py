@@ -49,24 +49,13 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoveInputs:
-    """What PhaseProfiles and Jobs say.
+    """What PhaseProfiles and Jobs say."""
 
-    Attributes
-    ----------
-    categories
-        Of pods that report progress.
-    rates
-        Of pods.
-    classes
-        Stages of a whole run, by workload class.
-    jobs
-        By UID.
-    """
-
-    categories: Mapping[PodKey, Category] = field(default_factory=dict)
-    rates: Mapping[PodKey, Rate] = field(default_factory=dict)
+    categories: Mapping[PodKey, Category] = field(default_factory=dict)  # of pods that report progress
+    rates: Mapping[PodKey, Rate] = field(default_factory=dict)  # of pods
+    # stages of a whole run, by workload class
     classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
-    jobs: Mapping[str, MovingJob] = field(default_factory=dict)
+    jobs: Mapping[str, MovingJob] = field(default_factory=dict)  # by UID
 
     def job_of(self, pod: Member) -> MovingJob | None:
         """The Job that owns a pod; None if there is none."""

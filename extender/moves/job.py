@@ -67,27 +67,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveRecord:
-    """One move of one completion index of a Job.
-
-    Attributes
-    ----------
-    node
-        The intended destination; once the job runs again, its actual node.
-    done_core_s
-        CPU time used by the job before the move, earlier pods included; NaN if unknown.
-    downtime_s
-        From the start of the move until the replacement ran; NaN until then.
-    """
+    """One move of one completion index of a Job."""
 
     index: str
     algorithm: Algorithm
     pod: str
     uid: str
-    node: str
+    node: str  # the intended destination; once the job runs again, its actual node
     since_s: float
     outcome: Outcome = Outcome.UNDER_WAY
-    done_core_s: float = math.nan
-    downtime_s: float = math.nan
+    done_core_s: float = math.nan  # CPU time used by the job before the move, earlier pods included; NaN if unknown
+    downtime_s: float = math.nan  # from the start of the move until the replacement ran; NaN until then
 
     @property
     def counts(self) -> bool:
@@ -160,28 +150,14 @@ _read_workload = workload_reader("Job")
 
 @dataclass(frozen=True, slots=True)
 class MovingJob:
-    """A Job.
-
-    Attributes
-    ----------
-    version
-        resourceVersion, for optimistic locking.
-    workload
-        Workload class.
-    obstacle
-        Why its spec does not allow moves; empty if it does.
-    finished
-        It is finished, being deleted or suspended.
-    records
-        Its moves.
-    """
+    """A Job."""
 
     key: ObjectKey
     uid: str
-    version: str
+    version: str  # resourceVersion, for optimistic locking
     workload: str
-    obstacle: str
-    finished: bool
+    obstacle: str  # why its spec does not allow moves; empty if it does
+    finished: bool  # it is finished, being deleted or suspended
     records: Sequence[MoveRecord] = ()
 
     @property

@@ -38,15 +38,7 @@ MAX_EVENTS = 50
 
 
 class Mover:
-    """Plans and carries out moves on a thread of its own, while it leads.
-
-    Parameters
-    ----------
-    cluster
-        All pods and nodes; None while they are unknown.
-    limits
-        Limits of moves; None to plan only.
-    """
+    """Plans and carries out moves on a thread of its own, while it leads; only plans them without `limits`."""
 
     def __init__(
         self,

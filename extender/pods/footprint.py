@@ -100,21 +100,12 @@ NO_USE: Use = {}
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The expected use of a pod.
+    """The expected use of a pod."""
 
-    Attributes
-    ----------
-    curve
-        Since the start of the pod.
-    guessed
-        The part (cpu_cores, memory_bytes) that is neither learned, requested nor measured; never a reason to refuse.
-    source
-        Where most of it comes from, for people.
-    """
-
-    curve: Curve
+    curve: Curve  # since the start of the pod
+    # the part (cpu_cores, memory_bytes) that is neither learned, requested nor measured; never a reason to refuse
     guessed: Pair
-    source: str
+    source: str  # where most of it comes from, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +117,8 @@ class DemandCurves:
 
 
 def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
-    """The footprint of a pod.
-
-    Parameters
-    ----------
-    use
-        Replaces missing requests of containers without learned demand.
-    largest
-        Allocatable of the largest node. Learned demand beyond it is implausible, and requests are used instead.
-    """
+    """The footprint of a pod. Learned demand beyond the `largest` node is implausible: requests are used instead, and
+    where they are missing, measured use."""
     parts = [known.curves[c.name].capped(*c.limits) for c in pod.containers if c.name in known.curves]
     if parts:
         learned = total(parts)

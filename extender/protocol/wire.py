@@ -26,20 +26,11 @@ Victims = Mapping[str, Sequence[str]]
 
 
 class ExtenderArgs(NamedTuple):
-    """ExtenderArgs.
+    """ExtenderArgs."""
 
-    Attributes
-    ----------
-    pod
-        As sent.
-    names
-        Names of the nodes, in the order sent, possibly with duplicates.
-    nodes
-        Name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None.
-    """
-
-    pod: Json
-    names: Sequence[str]
+    pod: Json  # as sent
+    names: Sequence[str]  # names of the nodes, in the order sent, possibly with duplicates
+    # name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None
     nodes: Mapping[str, Json] | None
 
 

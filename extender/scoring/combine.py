@@ -84,18 +84,8 @@ def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> S
     """Scale the totals over the nodes of the request.
 
     The best node gets 10; ties are broken by use, then by `rank`. All others get at most 9, since the scheduler picks
-    at random among equal scores: so its choice is known.
-
-    Parameters
-    ----------
-    totals, use
-        (m,), m >= 1.
-    rank
-        (m,) distinct; independent of the order of nodes in the request.
-
-    Examples
-    --------
-    S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
+    at random among equal scores: so its choice is known. All are (m,), m >= 1; ranks are distinct, and independent of
+    the order of nodes in the request. S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
     """
     low, high = totals.min(), totals.max()
     best = np.flatnonzero(totals == high)

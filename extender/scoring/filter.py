@@ -19,21 +19,13 @@ VARIANCE = 2
 
 
 class Refusals(NamedTuple):
-    """Refusals of m nodes.
+    """Refusals of m nodes."""
 
-    Attributes
-    ----------
-    by_reason
-        Reason -> (m,) which nodes are refused for it; each for one reason at most, memory first.
-    added_overload
-        (m,) expected overload added by the pod, as a share of its demand; None if no limit applies.
-    tolerated
-        The limit of `added_overload`.
-    """
-
+    # reason -> (m,) which nodes are refused for it; each for one reason at most, memory first
     by_reason: dict[str, NDArray[np.bool_]]
+    # (m,) expected overload added by the pod, as a share of its demand; None if no limit applies
     added_overload: NDArray[np.float64] | None = None
-    tolerated: float = 1.0
+    tolerated: float = 1.0  # the limit of `added_overload`
 
     def for_any_reason(self, nodes: int) -> NDArray[np.bool_]:
         """(m,): which nodes are refused for any reason."""
@@ -103,16 +95,9 @@ def added_overload(
 ) -> NDArray[np.float64]:
     """(m,): expected overload that a pod adds to each node, as a share of its total demand.
 
-    Overload that it would cause even on the largest node, empty, does not count: no node could avoid it.
-
-    Parameters
-    ----------
-    load, variance
-        (cells, m): mean (cores) and variance (cores squared) of CPU use on each node.
-    demand, own_variance
-        (cells,): the same for the pod.
-    per_unit
-        (m,): 1 / cores; 0 if unknown, which counts as no overload.
+    Overload that it would cause even on the largest node, empty, does not count: no node could avoid it. `load` and
+    `variance` are (cells, m) cores and cores squared of each node, `demand` and `own_variance` (cells,) those of the
+    pod, `per_unit` is (m,) 1 / cores, 0 if unknown, which counts as no overload.
     """
     asked = float(demand.sum())
     sized = per_unit > 0.0

@@ -33,20 +33,11 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of n nodes.
+    """Devices of n nodes."""
 
-    Attributes
-    ----------
-    extended
-        Resource name -> amounts.
-    gpu_free
-        (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs.
-    gpu_part
-        (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times.
-    """
-
-    extended: Mapping[str, Amount]
-    gpu_free: Floats
+    extended: Mapping[str, Amount]  # resource name -> amounts
+    gpu_free: Floats  # (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs
+    # (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times
     gpu_part: Floats
 
     def lacks(
@@ -154,27 +145,18 @@ MAX_KINDS = 64
 
 
 class Mix(NamedTuple):
-    """k kinds of pods with GPUs.
+    """k kinds of pods with GPUs."""
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes, gpus
-        (k,): requests of each kind.
-    milli, milli_of
-        (shares,): distinct shares of a GPU, in thousandths; and (k,) index of the share that a kind requests.
-    frequency
-        (k,): relative frequency; the sum is 1.
-    per_gpu
-        Mean CPU cores and memory bytes requested per GPU.
-    """
-
+    # cpu_cores, memory_bytes, gpus: (k,): requests of each kind
     cpu_cores: Floats
     memory_bytes: Floats
     gpus: Floats
+    # milli, milli_of: (shares,): distinct shares of a GPU, in thousandths; and (k,) index of the share that a kind
+    # requests
     milli: Floats
     milli_of: NDArray[np.intp]
-    frequency: Floats
-    per_gpu: Pair
+    frequency: Floats  # (k,): relative frequency; the sum is 1
+    per_gpu: Pair  # mean CPU cores and memory bytes requested per GPU
 
 
 class DemandMix:

@@ -31,21 +31,14 @@ HORIZONS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen or advised there.
-
-    Attributes
-    ----------
-    category
-        Index in `CATEGORIES`, or `NO_CATEGORY`.
-    overdue
-        Whether it has outlived all runs that its curve was learned from; the last value of the curve then holds.
-    """
+    """A pod on a node, seen or advised there."""
 
     pod: Pod
     node: str
     footprint: Footprint
     start_cell: int
-    category: int
+    category: int  # index in `CATEGORIES`, or `NO_CATEGORY`
+    # whether it has outlived all runs that its curve was learned from; the last value of the curve then holds
     overdue: bool = False
 
     @property

@@ -19,19 +19,11 @@ JobKey = tuple[str, str]
 
 
 class Placed:
-    """Every pod on a node, seen or advised there. Not thread-safe.
-
-    Attributes
-    ----------
-    entries
-        By UID.
-    without_demand
-        Name -> UID of pods with neither learned demand nor full requests.
-    """
+    """Every pod on a node, seen or advised there. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.without_demand: dict[PodName, str] = {}
+        self.entries: dict[str, Entry] = {}  # by UID
+        self.without_demand: dict[PodName, str] = {}  # UIDs of pods with neither learned demand nor full requests
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
         self._ends: defaultdict[int, set[str]] = defaultdict(set)

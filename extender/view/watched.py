@@ -30,12 +30,7 @@ class BatchingReader(Generic[Given, Made]):
     """Parses like `read`, on the thread of one watch, but sleeps before an event that follows another one closely.
 
     Waking the thread for each event would double its CPU time and disturb calls. An event that comes alone, with none
-    for `BATCH_S` before it, is parsed at once.
-
-    Parameters
-    ----------
-    watching
-        Whether the watch has started; a list is parsed without sleeping.
+    for `BATCH_S` before it, is parsed at once, and so is a list, before the watch is `watching`.
     """
 
     def __init__(

@@ -117,17 +117,10 @@ def error_answer(problem: str) -> bytes:
 
 
 class App:
-    """An ASGI 3 application, for HTTP only.
+    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths.
 
-    Parameters
-    ----------
-    pages
-        Answers every path that is not in `posts`.
-    posts
-        Handlers by path, such as `/filter`; leading and trailing slashes are ignored.
-    not_ready
-        Why nothing can be answered yet; empty when ready. Until then every POST is answered by 503, as the scheduler
-        would take an empty answer for a refusal of all nodes.
+    While `not_ready` says why not, every POST is answered by 503, as the scheduler would take an empty answer for a
+    refusal of all nodes.
     """
 
     def __init__(

@@ -63,28 +63,15 @@ SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where and how to listen.
+    """Where and how to listen."""
 
-    Attributes
-    ----------
-    address
-        `host:port`.
-    certificate, key
-        PEM files, for https only; reloaded when they change.
-    client_authority
-        PEM file: only clients with a certificate of this authority are accepted.
-    request_s
-        Timeout for a request head to arrive and for an answer to be read.
-    max_connections
-        At a time; with TLS each takes some 40 KiB.
-    """
-
-    address: str
+    address: str  # `host:port`
+    # certificate, key: PEM files, for https only; reloaded when they change
     certificate: Path | None = None
     key: Path | None = None
-    client_authority: Path | None = None
-    request_s: float = 5.0
-    max_connections: int = 2_000
+    client_authority: Path | None = None  # PEM file: only clients with a certificate of this authority are accepted
+    request_s: float = 5.0  # timeout for a request head to arrive and for an answer to be read
+    max_connections: int = 2_000  # at a time; with TLS each takes some 40 KiB
 
 
 @dataclass(slots=True)

@@ -68,20 +68,12 @@ LEASE = "phasewise-extender"
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """Options of one replica.
-
-    Attributes
-    ----------
-    lease_namespace
-        Namespace of the Lease for leader election; empty for a single replica.
-    controller_namespace
-        Namespace of the gang controller's reservations.
-    """
+    """Options of one replica."""
 
     settings: Settings = field(default_factory=Settings)
     limits: BodyLimits = field(default_factory=BodyLimits)
-    lease_namespace: str = ""
-    controller_namespace: str = "kube-system"
+    lease_namespace: str = ""  # namespace of the Lease for leader election; empty for a single replica
+    controller_namespace: str = "kube-system"  # namespace of the gang controller's reservations
 
 
 class Service:

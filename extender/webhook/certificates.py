@@ -157,23 +157,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CertificateLocation:
-    """Where the certificate is stored.
-
-    Attributes
-    ----------
-    names
-        Host names and addresses by which the API server reaches us.
-    configuration
-        Name of the MutatingWebhookConfiguration that must trust it.
-    file
-        For certificate and key, as read by a server.
-    """
+    """Where the certificate is stored."""
 
     namespace: str
     secret: str
-    names: Sequence[str]
-    configuration: str
-    file: Path
+    names: Sequence[str]  # host names and addresses by which the API server reaches us
+    configuration: str  # name of the MutatingWebhookConfiguration that must trust it
+    file: Path  # for certificate and key, as read by a server
 
 
 class CertificateKeeper:

@@ -16,22 +16,13 @@ Floats = NDArray[np.floating]
 
 
 class Free(NamedTuple):
-    """Free capacity of m nodes.
+    """Free capacity of m nodes."""
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes
-        (m,).
-    gpus
-        (most GPUs of a node, m), free thousandths of each.
-    part
-        (m,), thousandths of a GPU that a node offers as one.
-    """
-
+    # cpu_cores, memory_bytes: (m,)
     cpu_cores: Floats
     memory_bytes: Floats
-    gpus: Floats
-    part: Floats
+    gpus: Floats  # (most GPUs of a node, m), free thousandths of each
+    part: Floats  # (m,), thousandths of a GPU that a node offers as one
 
     def without(self, requests: Pair, gpu: GpuRequest) -> Free:
         """What is left with the pod on each node: it gets the fullest GPUs that fit, else the emptiest."""
