@@ -15,7 +15,8 @@ import numpy as np
 
 from extender.pods.event import Events
 from extender.pods.pod import EXPLAIN_ANNOTATION, Pod
-from extender.scoring.scorers import SCORERS, NodeScores
+from extender.scoring.request import NodeScores
+from extender.scoring.scorers import SCORERS
 from extender.view.snapshot import Floats, Integers, NameTable
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey

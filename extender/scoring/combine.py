@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.pod import PLACEMENT_ANNOTATION, WEIGHTS_ANNOTATION
-from extender.scoring.scorers import SCORERS, NodeScores
+from extender.scoring.request import NodeScores
+from extender.scoring.scorers import SCORERS
 from extender.view.snapshot import Floats, Integers
 from recommender.errors import Misuse
 
