@@ -15,18 +15,17 @@ import ssl
 import sys
 import threading
 from asyncio import TimerHandle, Transport
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.web.app import App
+from extender.web.app import App, Telemetry
 from recommender.errors import Misuse
 from recommender.listening import bound_socket
 
@@ -80,7 +79,7 @@ class Connections:
 
     request_s: float
     most: int
-    hung_up: Callable[[str], None]
+    telemetry: Telemetry
     by_last_request: dict[Connection, None] = field(default_factory=dict)
 
     def touch(self, connection: Connection) -> None:
@@ -129,7 +128,7 @@ class Connection(HttpToolsProtocol):
     def hang_up(self, reason: str) -> None:
         """Close the connection without waiting for pending writes."""
         self._connections.by_last_request.pop(self, None)
-        self._connections.hung_up(reason)
+        self._connections.telemetry.hung_up.labels(reason).inc()
         self.transport.abort()
 
     def _start_deadline(self, reason: str) -> None:
@@ -182,7 +181,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Count requests that are not HTTP, which uvicorn answers by itself."""
-        self._connections.hung_up("no HTTP")
+        self._connections.telemetry.hung_up.labels("no HTTP").inc()
         super().send_400_response(msg)
 
 
@@ -200,6 +199,14 @@ class _Loop(uvloop.Loop):
         return server
 
 
+class Part(Protocol):
+    """What a program runs beside its server."""
+
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
+
+
 class Server:
     """Serves an application; the address is bound on construction.
 
@@ -209,7 +216,7 @@ class Server:
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving
         most = min(serving.max_connections, _files_limit() - RESERVED_FILES)
-        connections = Connections(serving.request_s, most, app.telemetry.hung_up)
+        connections = Connections(serving.request_s, most, app.telemetry)
         self._config = uvicorn.Config(
             app,
             http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it
@@ -239,8 +246,18 @@ class Server:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
 
-    def run(self) -> None:
-        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT."""
+    def run(self, *parts: Part | None) -> None:
+        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT; meanwhile all parts run."""
+        running = [part for part in parts if part is not None]
+        for part in running:
+            part.start()
+        try:
+            self._serve()
+        finally:
+            for part in reversed(running):
+                part.stop()
+
+    def _serve(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
