@@ -70,6 +70,10 @@ class Curve:
         """Whether it is constant."""
         return self.length == 1 and not self.ends
 
+    def ended(self, age: int) -> bool:
+        """Whether all runs it was learned from had ended at this age, in cells."""
+        return self.ends and age >= self.length
+
     def over(self, first: int, cells: int) -> Floats:
         """(2, cells): demand from cell `first` on of a pod that never ends; before the start, the first value."""
         length = self.length

@@ -46,30 +46,23 @@ class UsagePoller:
 
     def poll(self) -> None:
         """Poll once. Without the metrics API the use of these pods is guessed."""
-        try:
-            self._poll()
-        except Exception:
-            self.failing = 1
-            raise
-        finally:
-            self._pause_s = RETRY_S if self.failing else PERIOD_S
-
-    def _poll(self) -> None:
+        failed, self._pause_s = self.failing, RETRY_S
         without_demand = self._state.without_demand
-        if not without_demand:
-            self.failing = 0  # it is not needed
-            return
         try:
-            report = read_usage(self._api)
+            report = read_usage(self._api) if without_demand else None
         except NotFound:
-            self.failing = 0
-            return
+            report = None
         except (ApiError, BadCredentials) as error:
-            if not self.failing:
+            if not failed:
                 log.warning("the use of pods is unknown: %s", error)
             self.failing = 1
             return
-        self.failing = 0
+        except Exception:
+            self.failing = 1
+            raise
+        self.failing, self._pause_s = 0, PERIOD_S
+        if report is None:
+            return
         for problem in report.broken.values():
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
