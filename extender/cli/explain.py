@@ -26,13 +26,8 @@ from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
-DecisionJson = Mapping[str, Any]
-"""A decision as plain data, see `Decision.as_json`."""
-
-MAX_NAMED_NODES = 4
-"""Names listed in a row for several nodes."""
-
+DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
+MAX_NAMED_NODES = 4  # names listed in a row for several nodes
 TIMEOUT_S = 10.0
 SERVER_HINT = (
     "Give its URL with --server. If it only listens inside a pod, ask in the one beside the leading scheduler, which "

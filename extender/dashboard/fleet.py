@@ -14,10 +14,7 @@ from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
 Row = TypeVar("Row")
-
-PAGE_ROWS = 100
-"""With ten thousand containers the first page stays below 300 kB."""
-
+PAGE_ROWS = 100  # with ten thousand containers the first page stays below 300 kB
 MAX_RISKS, MAX_TROUBLES = 3, 5
 
 

@@ -23,9 +23,7 @@ RECENT_S = 3600.0
 POD_FIELDS = {"category", "metric", "value", "stage", "checkpointAt"}
 """Fields of a PhaseProfile that apply to a whole pod, in any of its entries."""
 
-MEMORY_WARNING_SHARE = 0.9
-"""Memory use above this share of its limit is a risk."""
-
+MEMORY_WARNING_SHARE = 0.9  # memory use above this share of its limit is a risk
 SavedBefore = Callable[[ContainerKey, float], float]
 UNKNOWN: Pair = (math.nan, math.nan)
 SERVING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})

@@ -40,12 +40,8 @@ ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
-MAX_NAMED = 3
-"""Names of resources in a text."""
-
-BackedOff = Mapping[tuple[str, str], str]
-"""(namespace, name) of gangs in back-off -> why."""
-
+MAX_NAMED = 3  # names of resources in a text
+BackedOff = Mapping[tuple[str, str], str]  # (namespace, name) of gangs in back-off -> why
 NO_BACKOFF: BackedOff = MappingProxyType({})
 
 

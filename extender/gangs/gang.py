@@ -22,11 +22,8 @@ class JobSize(NamedTuple):
 SizeOf = Callable[[Member], JobSize | None]
 """Look up the size of the job that owns a pod; None if unknown."""
 
-NOT_READ_YET = JobSize(-1)
-"""What a `SizeOf` returns for a job that it has yet to read."""
-
-MAX_MEMBERS = 10_000
-"""The reservations of two gangs must fit into one ConfigMap."""
+NOT_READ_YET = JobSize(-1)  # what a `SizeOf` returns for a job that it has yet to read
+MAX_MEMBERS = 10_000  # the reservations of two gangs must fit into one ConfigMap
 
 
 @dataclass(frozen=True)

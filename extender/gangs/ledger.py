@@ -24,11 +24,8 @@ from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-CACHE_TTL_S = 5.0
-"""How long the last read or write is used: shorter than it takes another replica to become leader."""
-
-UNSEEN_S = 30.0
-"""How long a reservation is kept for pods that our watch does not show."""
+CACHE_TTL_S = 5.0  # how long the last read or write is used: shorter than it takes another replica to become leader
+UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does not show
 
 
 class Ledger:

@@ -11,11 +11,8 @@ from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
 
-COMPONENT = "phasewise-controller"
-"""Source component of events."""
-
-GATE = f"{PREFIX}gang"
-"""The scheduling gate that holds a member back until its whole gang is admitted."""
+COMPONENT = "phasewise-controller"  # source component of events
+GATE = f"{PREFIX}gang"  # the scheduling gate that holds a member back until its whole gang is admitted
 
 RESERVED_NODE = f"{PREFIX}gang-node"
 """Annotation that the controller sets when it removes a pod's gate: the node reserved for it. Informational; no code
@@ -24,8 +21,7 @@ relies on it, as anyone who may create pods can set it."""
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until they are deleted: no gang may count on their end."""
 
-Needs = tuple[tuple[str, float], ...]
-"""(resource, amount), sorted by name; `pods` is one of them."""
+Needs = tuple[tuple[str, float], ...]  # (resource, amount), sorted by name; `pods` is one of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ ANNOTATION = "retry.phasewise.dev/at"
 """Last wake-up, RFC 3339. Not below `phasewise.dev/`, which would make the pod one of ours."""
 
 PERIOD_S = 1.0
-MAX_PER_PERIOD = 5
-"""Pods woken per period, the longest waiting first."""
+MAX_PER_PERIOD = 5  # pods woken per period, the longest waiting first
 
 
 class Waker:

@@ -22,9 +22,7 @@ from recommender.contention.sharing import Stage
 from recommender.growth import Category
 
 CPU = "cpu"
-
-Job = tuple[str, str, str]
-"""Namespace, UID of the owner (of the pod itself without one) and completion index."""
+Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself without one) and completion index
 
 
 class PlannedMove(NamedTuple):

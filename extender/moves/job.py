@@ -27,15 +27,9 @@ from recommender.cluster.workloads.workload_class import workload_class
 from recommender.contention.phasewise import MAX_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
-
-MAX_RECORDS = 16
-"""Per Job; older records are dropped."""
-
-MAX_UNIX_S = 253_402_300_799.0
-"""The last time that `datetime` can represent."""
-
-MAX_CORE_S = 1e12
-"""Per job: ten thousand cores for three years."""
+MAX_RECORDS = 16  # per Job; older records are dropped
+MAX_UNIX_S = 253_402_300_799.0  # the last time that `datetime` can represent
+MAX_CORE_S = 1e12  # per job: ten thousand cores for three years
 
 MAX_DOWNTIME_S = 3600.0
 """Longer downtimes are ignored: such a job waited for capacity, which is no cost of the move itself."""
@@ -142,8 +136,7 @@ def _number(fields: Fields, name: str, most: float) -> float:
     return float(number) if isinstance(number, int | float) and 0.0 <= number <= most else math.nan
 
 
-DISRUPTION = "DisruptionTarget"
-"""Condition of evicted pods."""
+DISRUPTION = "DisruptionTarget"  # condition of evicted pods
 
 _read_workload = workload_reader("Job")
 

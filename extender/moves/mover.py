@@ -33,8 +33,7 @@ PERIOD_S, ADVANCE_S = 30.0, 2.0
 """Between plans: SpeCon's evaluation interval, within which categories do not change; and between checks of moves in
 progress."""
 
-MAX_EVENTS = 50
-"""Limit per plan; the rest follows with the next."""
+MAX_EVENTS = 50  # limit per plan; the rest follows with the next
 
 
 class Mover:

@@ -18,8 +18,7 @@ from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
 from recommender.records import MEMORY
 
-MAX_EXAMINED = 100
-"""Nodes, in order of names, for which evictions are tried out when a pod is refused everywhere."""
+MAX_EXAMINED = 100  # nodes, in order of names, for which evictions are tried out when a pod is refused everywhere
 
 
 def sufficient_victims(

@@ -42,8 +42,7 @@ VARIANCE_FACTOR = 0.5
 """Variance of CPU use, relative to that of a pod which is either idle or at its peak, with the same mean: runs of a
 class do the same things, but not at the same times."""
 
-MAX_CELLS = 4096
-"""Longest curve; beyond it (a week of 150 s cells) the last value holds."""
+MAX_CELLS = 4096  # longest curve; beyond it (a week of 150 s cells) the last value holds
 
 
 class Curve:

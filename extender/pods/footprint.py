@@ -91,10 +91,7 @@ HISTORY, FORECAST, REQUESTS, MEASURED, SIZE, GUESS = (
 )
 
 LEARNED = (HISTORY, FORECAST)
-
-Use = Mapping[str, Pair]
-"""Container name -> last measured use."""
-
+Use = Mapping[str, Pair]  # container name -> last measured use
 NO_USE: Use = {}
 
 
@@ -157,23 +154,15 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
 
 
 NO_CURVES = DemandCurves({}, "")
-
-ClassKey = tuple[str, str]
-"""Namespace and workload class."""
-
-PodName = tuple[str, str]
-"""Namespace and name."""
-
-PodKey = tuple[str, str]
-"""Namespace and UID: a profile only describes pods of its own namespace."""
+ClassKey = tuple[str, str]  # namespace and workload class
+PodName = tuple[str, str]  # namespace and name
+PodKey = tuple[str, str]  # namespace and UID: a profile only describes pods of its own namespace
 
 RELATIVE_USE_TOLERANCE = 0.1
 """Changes of use by less than this share, or less than `ABSOLUTE_USE_TOLERANCE`, are ignored."""
 
 ABSOLUTE_USE_TOLERANCE: Pair = (0.01, 2.0**20)
-
-MAX_FOOTPRINTS = 4096
-"""Size of the cache: pods of one job share a footprint, which saves time and memory."""
+MAX_FOOTPRINTS = 4096  # size of the cache: pods of one job share a footprint, which saves time and memory
 
 
 class ProfileIndex:

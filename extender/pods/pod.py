@@ -10,25 +10,16 @@ from typing import NamedTuple
 from extender.pods.curves import Curve
 from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest
 
-Pair = tuple[float, float]
-"""(cpu_cores, memory_bytes), NaN where absent."""
-
+Pair = tuple[float, float]  # (cpu_cores, memory_bytes), NaN where absent
 PREFIX = "phasewise.dev/"
-
-WEIGHTS_ANNOTATION = f"{PREFIX}weights"
-"""Scorer weights for this pod: `complement=3,specon=1`."""
+WEIGHTS_ANNOTATION = f"{PREFIX}weights"  # scorer weights for this pod: `complement=3,specon=1`
 
 PLACEMENT_ANNOTATION = f"{PREFIX}placement"
 """`pack` or `spread`: whether to place the pods of its job together or apart."""
 
-DATA_ANNOTATION = f"{PREFIX}data"
-"""The data sets it reads: `imagenet,coco`."""
-
-SIZE_ANNOTATION = f"{PREFIX}size"
-"""Its T-shirt size: `2-V100`."""
-
-EXPLAIN_ANNOTATION = f"{PREFIX}explain"
-"""`event`: write an event on the pod that explains its placement."""
+DATA_ANNOTATION = f"{PREFIX}data"  # the data sets it reads: `imagenet,coco`
+SIZE_ANNOTATION = f"{PREFIX}size"  # its T-shirt size: `2-V100`
+EXPLAIN_ANNOTATION = f"{PREFIX}explain"  # `event`: write an event on the pod that explains its placement
 
 
 class Container(NamedTuple):
@@ -108,14 +99,9 @@ class Profile:
     categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
 
 
-CATEGORIES = ("progressing", "watching", "converged")
-"""SpeCon's PC, WC and CC."""
-
-GANG_LABEL = f"{PREFIX}gang"
-"""Label: name of the gang, unique within the namespace."""
-
-GANG_SIZE = f"{PREFIX}gang-size"
-"""Label or annotation: number of pods of the gang."""
+CATEGORIES = ("progressing", "watching", "converged")  # SpeCon's PC, WC and CC
+GANG_LABEL = f"{PREFIX}gang"  # label: name of the gang, unique within the namespace
+GANG_SIZE = f"{PREFIX}gang-size"  # label or annotation: number of pods of the gang
 
 GROUPS = (
     (GANG_LABEL, GANG_SIZE),

@@ -20,9 +20,7 @@ from extender.scoring.combine import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers, NameTable
 
 Json = dict[str, Any]
-
-Victims = Mapping[str, Sequence[str]]
-"""Node -> UIDs of the pods to evict there."""
+Victims = Mapping[str, Sequence[str]]  # node -> UIDs of the pods to evict there
 
 
 class ExtenderArgs(NamedTuple):

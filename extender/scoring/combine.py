@@ -19,8 +19,7 @@ PLACEMENT_WEIGHT = 5.0
 """Weight of `pack` or `spread` for a pod that asks for it by `phasewise.dev/placement`: more than any difference of
 peaks below overload."""
 
-MAX_WEIGHT = 1e6
-"""Larger weights would drown all other scorers in rounding."""
+MAX_WEIGHT = 1e6  # larger weights would drown all other scorers in rounding
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -56,11 +55,8 @@ def weights_for(annotations: Mapping[str, str], configured: Mapping[str, float])
     return weights
 
 
-MAX_SCORE = 10
-"""`MaxExtenderPriority`."""
-
-NEUTRAL = 5
-"""Score for pods that are not ours and for unknown nodes: a node without a score would lose every tie."""
+MAX_SCORE = 10  # `MaxExtenderPriority`
+NEUTRAL = 5  # score for pods that are not ours and for unknown nodes: a node without a score would lose every tie
 
 TOTAL_DECIMALS, USE_DECIMALS = 6, 4
 """Rounding of totals and use before comparison: smaller differences are noise of single precision."""

@@ -14,8 +14,7 @@ from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
-VARIANCE = 2
-"""Row of what evictions free, after CPU and memory."""
+VARIANCE = 2  # row of what evictions free, after CPU and memory
 
 
 class Refusals(NamedTuple):
@@ -86,8 +85,7 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
     return added_overload(trusted_load, variance, demand, request.demand_variance[:cells], request.per_unit[CPU])
 
 
-MIN_HALF_WIDTH_CORES = 1e-9
-"""Avoids division by zero where use has no variance."""
+MIN_HALF_WIDTH_CORES = 1e-9  # avoids division by zero where use has no variance
 
 
 def added_overload(

@@ -17,9 +17,7 @@ from extender.view.snapshot import Floats, Integers, Snapshot
 from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
-
-ROUNDING_TOLERANCE = 1e-4
-"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
+ROUNDING_TOLERANCE = 1e-4  # a pod that fits exactly must fit, in spite of single precision sums over some hundred pods
 
 
 @lru_cache(maxsize=4096)

@@ -14,21 +14,15 @@ from recommender.contention.specon import WEIGHTS
 from recommender.records import CPU, MEMORY
 from recommender.units import counted
 
-FIT_MIN_VALUE = 0.8
-"""Lowest `complement` of a node without overload."""
+FIT_MIN_VALUE = 0.8  # lowest `complement` of a node without overload
 
 OVERLOAD_MAX_VALUE = 0.3
 """Highest `complement` of a node with overload. With the default weights all other scorers together cannot close the
 gap, so no pod overloads a node if another one would not be overloaded."""
 
-PEAK_TOLERANCE = 0.05
-"""Peaks this close to the lowest count as equal, so that other scorers decide."""
-
-MEMORY_WEIGHT = 4.0
-"""Missing memory kills, missing CPU only slows down."""
-
-STEEPNESS = 10.0
-"""An overload of a tenth of the node halves the value."""
+PEAK_TOLERANCE = 0.05  # peaks this close to the lowest count as equal, so that other scorers decide
+MEMORY_WEIGHT = 4.0  # missing memory kills, missing CPU only slows down
+STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
 
 
 def complement(request: PlacementRequest) -> NodeScores:

@@ -25,11 +25,8 @@ from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 
-PERIOD_S = 60.0
-"""Default resolution of metrics-server."""
-
-RETRY_S = 5.0
-"""At the start and after a failure."""
+PERIOD_S = 60.0  # default resolution of metrics-server
+RETRY_S = 5.0  # at the start and after a failure
 
 
 class UsagePoller:
@@ -74,8 +71,7 @@ class UsagePoller:
 
 log = logging.getLogger(__name__)
 
-OnBound = Callable[[Pod], None]
-"""Called on the watch's thread with each pod when it is first seen bound; must be fast."""
+OnBound = Callable[[Pod], None]  # called on the watch's thread with each pod when it is first seen bound; must be fast
 
 
 class ClusterCache:

@@ -20,8 +20,7 @@ from extender.pods.gpus import MILLI_PER_GPU, GpuOffer, GpuRequest
 from extender.pods.pod import Pair
 
 Floats = NDArray[np.floating]
-GpuShares = tuple[tuple[int, float], ...]
-"""(GPU index, thousandths) of one pod on its node."""
+GpuShares = tuple[tuple[int, float], ...]  # (GPU index, thousandths) of one pod on its node
 
 
 class Amount(NamedTuple):
@@ -136,12 +135,8 @@ def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
 
 
 Kind = tuple[Pair, GpuRequest]
-
-MAX_COUNTED_PODS = 10_000
-"""Pods counted before all counts are halved."""
-
-MAX_KINDS = 64
-"""Most frequent kinds of pods in the mix; of 152 kinds in a real cluster (openb) they cover 97 % of pods."""
+MAX_COUNTED_PODS = 10_000  # pods counted before all counts are halved
+MAX_KINDS = 64  # most frequent kinds of pods in the mix; of 152 kinds in a real cluster (openb) they cover 97 % of pods
 
 
 class Mix(NamedTuple):

@@ -13,9 +13,7 @@ from extender.view.node_table import Entry
 from recommender.units import MonotonicClock, WallClock
 
 Key = TypeVar("Key", bound=Hashable)
-
-JobKey = tuple[str, str]
-"""Namespace and job."""
+JobKey = tuple[str, str]  # namespace and job
 
 
 class Placed:

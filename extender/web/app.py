@@ -67,8 +67,7 @@ JSON = "application/json"
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Post = Callable[[bytes], bytes]
-"""Computes the answer to a body, or raises `ExtenderError`."""
+Post = Callable[[bytes], bytes]  # computes the answer to a body, or raises `ExtenderError`
 
 
 class BodyLimits(NamedTuple):

@@ -31,30 +31,18 @@ from recommender.listening import bound_socket
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 95
-"""A scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile."""
-
-MAX_HEAD_BYTES = 16 << 10
-"""Heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB."""
+KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
+MAX_HEAD_BYTES = 16 << 10  # heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that parses watch events may hold the GIL: a tenth of Python's default, as a call takes about as
 long."""
 
-SHUTDOWN_GRACE_S = 5
-"""Grace period of calls in progress at shutdown."""
-
-CERTIFICATE_CHECK_S = 10
-"""How often to check for a new certificate."""
-
-BACKLOG = 2048
-"""Connections waiting to be accepted."""
-
-RESERVED_FILES = 500
-"""File descriptors kept free for watches, logs and handshakes."""
-
-HANDSHAKE_S = 2.0
-"""Timeout of TLS handshakes, which do not count as connections yet."""
+SHUTDOWN_GRACE_S = 5  # grace period of calls in progress at shutdown
+CERTIFICATE_CHECK_S = 10  # how often to check for a new certificate
+BACKLOG = 2048  # connections waiting to be accepted
+RESERVED_FILES = 500  # file descriptors kept free for watches, logs and handshakes
+HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 """What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""

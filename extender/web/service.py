@@ -22,8 +22,7 @@ from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, error_ans
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 
-DEFAULT_NODES = 50
-"""Default of `?nodes=`, the largest number of nodes in an answer of `/explain`."""
+DEFAULT_NODES = 50  # default of `?nodes=`, the largest number of nodes in an answer of `/explain`
 
 
 def extender_app(

@@ -32,11 +32,8 @@ from recommender.cluster.paths import path_of
 from recommender.units import WallClock
 
 VALID_S = 90 * 86400.0
-RENEW_BEFORE_S = 30 * 86400.0
-"""Certificates are renewed this long before they expire."""
-
-BACKDATED_S = 300.0
-"""Certificates are backdated by this much, as clocks differ."""
+RENEW_BEFORE_S = 30 * 86400.0  # certificates are renewed this long before they expire
+BACKDATED_S = 300.0  # certificates are backdated by this much, as clocks differ
 
 
 @dataclass(frozen=True, slots=True)
