@@ -23,20 +23,12 @@ spread is up to the job."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the forecast in the coming cycle; None for no limit.
+    """Limits of the forecast in the coming cycle; None for no limit."""
 
-    Attributes
-    ----------
-    memory
-        Peak use of a node's memory, as a share of allocatable.
-    cpu_overload
-        Overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
-    patience_s
-        After so long no limit applies to a pod that was refused every node; that of CPU is relaxed gradually.
-    """
-
-    memory: float | None = 1.0
+    memory: float | None = 1.0  # peak use of a node's memory, as a share of allocatable
+    # overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand
     cpu_overload: float | None = None
+    # after so long no limit applies to a pod that was refused every node; that of CPU is relaxed gradually
     patience_s: float = 7200.0
     cycle_s: float = 600.0
 
@@ -60,23 +52,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How pods are filtered and scored.
+    """How pods are filtered and scored."""
 
-    Attributes
-    ----------
-    weights
-        Scorer -> weight.
-    schedulers
-        Pods of these schedulers are ours; other pods are if a label or annotation says so, or if the history of their
-        workload is known.
-    hold_s
-        How long advice for a pod that the watch has never shown counts. Longer than the lag of a watch, short enough
-        that a pod deleted meanwhile does not block a node.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))  # scorer -> weight
     limits: Limits = field(default_factory=Limits)
     grid: Grid = field(default_factory=Grid)
     sizes: Sizes = field(default_factory=lambda: Sizes(FFDL))
+    # pods of these schedulers are ours; other pods are if a label or annotation says so, or if the history of their
+    # workload is known
     schedulers: frozenset[str] = frozenset({"phasewise"})
+    # how long advice for a pod that the watch has never shown counts. Longer than the lag of a watch, short enough that
+    # a pod deleted meanwhile does not block a node
     hold_s: float = 30.0

@@ -65,12 +65,7 @@ log = logging.getLogger(__name__)
 class PeriodicTask:
     """Calls `do` repeatedly on a thread of its own until stopped. Failures are logged and do not end it.
 
-    Parameters
-    ----------
-    max_pause_s
-        The pause before each call, unless `wake` ends it early.
-    min_pause_s
-        An additional pause after it, which `wake` cannot shorten.
+    `wake` ends the pause of `max_pause_s` before a call early, but not that of `min_pause_s`, which follows it.
     """
 
     def __init__(

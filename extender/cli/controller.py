@@ -15,7 +15,7 @@ from extender.moves.mover import Mover
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.watches import Watches
-from extender.web.app import App, Telemetry, create_pages
+from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION, FiniteRange
@@ -129,23 +129,14 @@ def command(
     if moves_policy == "phasewise":
         planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
-    telemetry = _telemetry(controller, waker, mover)
-    app = App(create_pages("controller", telemetry, controller.not_ready), {}, telemetry, controller.not_ready)
-    server = Server(app, Serving(address))
-    parts = [part for part in (elected, controller, waker, mover) if part is not None]
-    for part in parts:
-        part.start()
-    try:
-        server.run()
-    finally:
-        for part in reversed(parts):
-            part.stop()
+    app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
+    Server(app, Serving(address)).run(elected, controller, waker, mover)
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:
     watches = Watches(*controller.watches, *(mover.watches if mover else ()))
     telemetry = Telemetry("controller")
-    for name, words, value in (
+    telemetry.watch(
         ("gangs_admitted", "Gangs admitted since the start.", lambda: controller.admitted),
         ("gangs_waiting", "Gated gangs.", lambda: controller.waiting),
         ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: watches.unreadable),
@@ -156,6 +147,5 @@ def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None)
         ("moves_done", "Moved jobs that run again.", lambda: mover.counts[MOVED] if mover else 0),
         ("moves_late", "Moved jobs that did not run again in time.", lambda: mover.counts[LATE] if mover else 0),
         ("watches_failing", "Watches without contact.", lambda: watches.failing),
-    ):
-        telemetry.watch(name, words, value)
+    )
     return telemetry

@@ -26,13 +26,8 @@ from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
-DecisionJson = Mapping[str, Any]
-"""A decision as plain data, see `Decision.as_json`."""
-
-MAX_NAMED_NODES = 4
-"""Names listed in a row for several nodes."""
-
+DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
+MAX_NAMED_NODES = 4  # names listed in a row for several nodes
 TIMEOUT_S = 10.0
 SERVER_HINT = (
     "Give its URL with --server. If it only listens inside a pod, ask in the one beside the leading scheduler, which "
@@ -111,16 +106,7 @@ def ask_server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> DecisionJson:
-    """The decision of a running extender on a pod, see `Decision.as_json`, with at most so many nodes.
-
-    Parameters
-    ----------
-    server
-        URL, such as `http://127.0.0.1:8943`.
-    authority
-        PEM file: authority of the server's certificate; by default the system's are trusted.
-    certificate, key
-        PEM files: client certificate, if the server requires one.
+    """The decision of a running extender on a pod, with at most so many nodes.
 
     Raises NotAnswered: the server does not answer, or keeps no decision on this pod.
     """

@@ -12,7 +12,7 @@ from extender.cli.options import scoring_options
 from extender.settings import Settings
 from extender.web.app import BodyLimits
 from extender.web.server import Server, Serving, is_loopback
-from extender.web.service import Service, ServiceOptions
+from extender.web.service import Service
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cli.connection import connection_options
@@ -59,11 +59,5 @@ def command(
         log.warning("%s can be reached from outside without authentication: see --client-authority", address)
     api = connect(user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
-    options = ServiceOptions(settings, limits, lease_namespace if leader_elect else "", lease_namespace)
-    service = Service(api, options)
-    server = Server(service.app, Serving(address, tls_certificate, tls_key, client_authority, request_s))
-    service.start()
-    try:
-        server.run()
-    finally:
-        service.stop()
+    service = Service(api, settings, limits, lease_namespace if leader_elect else "", lease_namespace)
+    Server(service.app, Serving(address, tls_certificate, tls_key, client_authority, request_s)).run(service)

@@ -10,7 +10,7 @@ import click
 from extender.dashboard.access import Access, AccessCheck
 from extender.dashboard.pages import dashboard
 from extender.dashboard.watching import ClusterWatch
-from extender.web.app import App, Telemetry
+from extender.web.app import Telemetry
 from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
 from recommender.cli.common import DURATION, say
@@ -66,18 +66,12 @@ def command(
         )
     api = connect(user_agent=f"phasewise-web/{__version__}")
     watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
-    for metric, description, value in (
+    telemetry.watch(
         ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
         ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
-    ):
-        telemetry.watch(metric, description, value)
+    )
     check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
-    pages = dashboard(watching, telemetry, check)
-    server = Server(App(pages, {}, telemetry, watching.not_ready), Serving(address, tls_certificate, tls_key))
-    watching.start()
+    server = Server(dashboard(watching, telemetry, check), Serving(address, tls_certificate, tls_key))
     scheme = "https" if tls_certificate else "http"
     say(f"on {scheme}://{address.rpartition(':')[0]}:{server.port}/ until Ctrl-C")
-    try:
-        server.run()
-    finally:
-        watching.stop()
+    server.run(watching)

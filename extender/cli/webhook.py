@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from extender.web.app import App, Telemetry, create_pages
+from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving
 from extender.webhook.certificates import CertificateKeeper, CertificateLocation
 from extender.webhook.reviewing import handlers
@@ -49,15 +49,9 @@ def command(
     and renewed a month before it expires.
     """
     api = connect(user_agent=f"phasewise-webhook/{__version__}")
-    telemetry = Telemetry("webhook")
-    app = App(create_pages("webhook", telemetry, lambda: ""), handlers(scheduler), telemetry, lambda: "")
+    app = App(Telemetry("webhook"), handlers(scheduler), lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
         location = CertificateLocation(namespace, secret, names, configuration, Path(folder) / "serving.pem")
         keeper = CertificateKeeper(api, location, time.time)
         keeper.ensure()
-        server = Server(app, Serving(address, location.file))
-        keeper.loop.start()
-        try:
-            server.run()
-        finally:
-            keeper.loop.stop()
+        Server(app, Serving(address, location.file)).run(keeper.loop)

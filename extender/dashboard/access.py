@@ -18,9 +18,7 @@ AUTHORIZATION = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REQUIRED_ACCESS = {"group": "phasewise.dev", "resource": "phaseprofiles", "verb": "list"}
 """Anybody who may list PhaseProfiles in all namespaces may read pages derived from them."""
 
-CACHE_TTL_S = 60.0
-"""How long an answer of the API server is cached; otherwise each page would cost two requests."""
-
+CACHE_TTL_S = 60.0  # how long an answer of the API server is cached; otherwise each page would cost two requests
 MAX_CACHED = 1024
 
 MAX_ASKING = 4

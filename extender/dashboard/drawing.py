@@ -18,8 +18,7 @@ from recommender.units import format_cpu, format_memory, parse_time_s
 COLUMNS = ("use", "request", "limit", "target")
 ROW_LENGTH = 2 * len(COLUMNS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), ROW_LENGTH)
-HISTORY_LENGTH = 240
-"""An hour at 15 s: 13 kB per container."""
+HISTORY_LENGTH = 240  # an hour at 15 s: 13 kB per container
 
 
 class History:
@@ -82,9 +81,7 @@ class History:
 
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 900.0, 200.0, 26.0, 20.0, 62.0
-FUTURE_SHARE = 0.25
-"""Share of the width for the forecast."""
-
+FUTURE_SHARE = 0.25  # share of the width for the forecast
 MIN_SPAN_S = 120.0
 
 
@@ -167,16 +164,9 @@ class Scale:
 def draw(
     resource: int, moments: FloatArray, rows: FloatArray, entry: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
-    """The chart of CPU or memory of one container.
+    """The chart of CPU or memory of one container, by `History.of` and its entry in the PhaseProfile.
 
-    Parameters
-    ----------
-    moments, rows
-        From `History.of`.
-    entry
-        The container's entry in the PhaseProfile.
-    age_s
-        Since its start; NaN if unknown, in which case the demand of its class is not drawn.
+    The demand of its class is not drawn if its age is unknown (NaN).
     """
     why = entry.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")

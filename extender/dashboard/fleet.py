@@ -14,23 +14,12 @@ from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
 Row = TypeVar("Row")
-
-PAGE_ROWS = 100
-"""With ten thousand containers the first page stays below 300 kB."""
-
+PAGE_ROWS = 100  # with ten thousand containers the first page stays below 300 kB
 MAX_RISKS, MAX_TROUBLES = 3, 5
 
 
 def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
-    """One page of jobs.
-
-    Parameters
-    ----------
-    words
-        Only jobs whose `namespace/name` contains all of these.
-    page
-        From 1; numbers beyond the last page mean the last.
-    """
+    """One page (from 1; beyond the last means the last) of the jobs whose `namespace/name` contains all words."""
     chosen = [job for job in seen.jobs.values() if _matches(str(job.key), words)]
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
     shown, place = _page_of(ranked, page)

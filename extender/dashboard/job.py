@@ -23,9 +23,7 @@ RECENT_S = 3600.0
 POD_FIELDS = {"category", "metric", "value", "stage", "checkpointAt"}
 """Fields of a PhaseProfile that apply to a whole pod, in any of its entries."""
 
-MEMORY_WARNING_SHARE = 0.9
-"""Memory use above this share of its limit is a risk."""
-
+MEMORY_WARNING_SHARE = 0.9  # memory use above this share of its limit is a risk
 SavedBefore = Callable[[ContainerKey, float], float]
 UNKNOWN: Pair = (math.nan, math.nan)
 SERVING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
@@ -36,42 +34,29 @@ BENIGN_CONDITIONS = frozenset({"RecommendationProvided", "NoPodsMatched"})
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A container of a pod; pairs are (cpu_cores, memory_bytes), NaN if missing.
-
-    Attributes
-    ----------
-    request, limit
-        In force.
-    declared
-        Requests declared by its owner.
-    killed_s, lost_s
-        Time of its last OOM kill, NaN for none; and the work lost by it, since the last checkpoint or the start.
-    deferred
-        Why a resize is pending; empty for none.
-    reverted
-        Whether a resize was reverted because its node lacked capacity.
-    stage, saved_s
-        The stage reported by its pod, and the time of its last reported checkpoint; NaN for none.
-    progress, metric, value
-        The category of its pod's training, and the last reported metric.
-    """
+    """A container of a pod; pairs are (cpu_cores, memory_bytes), NaN if missing."""
 
     key: ContainerKey
     node: str
     phase: int
     use: Pair
+    # request, limit: in force
     request: Pair
     limit: Pair
     target: Pair
-    declared: Pair
+    declared: Pair  # requests declared by its owner
     restarts: int
+    # killed_s, lost_s: time of its last OOM kill, NaN for none; and the work lost by it, since the last checkpoint or
+    # the start
     killed_s: float
     lost_s: float
-    deferred: str
-    reverted: bool
+    deferred: str  # why a resize is pending; empty for none
+    reverted: bool  # whether a resize was reverted because its node lacked capacity
     started_s: float
+    # stage, saved_s: the stage reported by its pod, and the time of its last reported checkpoint; NaN for none
     stage: str
     saved_s: float
+    # progress, metric, value: the category of its pod's training, and the last reported metric
     progress: str
     metric: str
     value: float

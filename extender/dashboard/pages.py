@@ -18,7 +18,7 @@ from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import classes, fleet, warnings
 from extender.dashboard.nodes import nodes
 from extender.dashboard.watching import ClusterWatch
-from extender.web.app import JSON, Telemetry, create_pages
+from extender.web.app import JSON, App, Telemetry
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import PHASE_COLOURS, phase_colour
 from recommender.units import format_cpu, format_duration, format_memory
@@ -43,12 +43,10 @@ DIRECTION_CONTROLS = {
 """Characters that change the direction of text, by which one name could pass for another, as escapes."""
 
 
-def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
-    """The Flask application.
-
-    `access_check`: decides whether a caller may read; None lets in everybody.
-    """
-    app = create_pages("web", telemetry, watching.not_ready)
+def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> App:
+    """The application; `access_check` decides whether a caller may read, None lets in everybody."""
+    served = App(telemetry, {}, watching.not_ready)
+    app = served.pages
     app.jinja_loader = PackageLoader("extender.dashboard")
     app.jinja_env.autoescape = True  # Flask does so for names that end in .html alone
     app.jinja_env.finalize = _with_visible_controls
@@ -74,7 +72,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
     def javascript() -> Response:
         return Response(script, content_type="text/javascript; charset=utf-8")
 
-    return app
+    return served
 
 
 def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None) -> None:

@@ -14,12 +14,8 @@ from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 from recommender.records import or_nan
 
 MAX_MESSAGE = 400
-
-GATED = "SchedulingGated"
-"""Reason of a pod that the scheduler has not considered yet, as a gang that waits."""
-
-STATE = "state"
-"""The recommender's private state in a profile: most of its bytes, and not needed here."""
+GATED = "SchedulingGated"  # reason of a pod that the scheduler has not considered yet, as a gang that waits
+STATE = "state"  # the recommender's private state in a profile: most of its bytes, and not needed here
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,7 @@ class Profile:
         return {str(one.get("name")): one for one in self.status.get("containers") or ()}
 
 
-NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")
-"""Stands for a profile that does not exist yet."""
+NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")  # stands for a profile that does not exist yet
 
 
 @reads("PhaseProfile")

@@ -23,8 +23,7 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
 from recommender.units import WallClock
 
-STARTUP_PERIOD_S = 0.2
-"""Time between refreshes at the start, until everything has been listed."""
+STARTUP_PERIOD_S = 0.2  # time between refreshes at the start, until everything has been listed
 
 
 class ClusterView(NamedTuple):

@@ -48,39 +48,21 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
-    """The parts of a pod's spec that rule out nodes.
+    """The parts of a pod's spec that rule out nodes."""
 
-    Attributes
-    ----------
-    selector
-        Labels that a node must have.
-    terms
-        Terms of the required node affinity, at least one of which must match; None without such an affinity.
-    unchecked
-        Names of other constraints, which only the scheduler checks.
-    """
-
-    selector: tuple[tuple[str, str], ...] = ()
+    selector: tuple[tuple[str, str], ...] = ()  # labels that a node must have
+    # terms of the required node affinity, at least one of which must match; None without such an affinity
     terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    unchecked: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()  # names of other constraints, which only the scheduler checks
 
 
 class _Column(NamedTuple):
-    """A label of all nodes.
+    """A label of all nodes."""
 
-    Attributes
-    ----------
-    place
-        int64 (n,): place of each node's value in `values`, -1 without the label.
-    values
-        Value -> place.
-    number, is_number
-        int64 and bool, by place: the value as an integer, and whether it is one.
-    """
-
-    place: NDArray[np.int64]
-    values: Mapping[str, int]
+    place: NDArray[np.int64]  # int64 (n,): place of each node's value in `values`, -1 without the label
+    values: Mapping[str, int]  # value -> place
+    # number, is_number: int64 and bool, by place: the value as an integer, and whether it is one
     number: NDArray[np.int64]
     is_number: Bools
 

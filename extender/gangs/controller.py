@@ -47,31 +47,18 @@ mostly wait for our rate limit or the server."""
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """Intervals and limits of the controller.
+    """Intervals and limits of the controller."""
 
-    Attributes
-    ----------
-    min_pause_s, period_s
-        Shortest and longest time between two runs; changes of pods and nodes trigger one.
-    watch_lag_s
-        How long to wait for the watch to show a removed gate.
-    repeat_event_s, changed_event_s
-        How long until an event is repeated with the same text, and with another text.
-    pods_with_events
-        Events are written on at most so many pods of a gang.
-    max_events
-        Limit per run; the rest follows in later runs.
-    size_ttl_s, no_size_ttl_s
-        How long the size read from a job is cached, and how long the lack of one.
-    """
-
+    # min_pause_s, period_s: shortest and longest time between two runs; changes of pods and nodes trigger one
     min_pause_s: float = 0.1
     period_s: float = 5.0
-    watch_lag_s: float = 10.0
+    watch_lag_s: float = 10.0  # how long to wait for the watch to show a removed gate
+    # repeat_event_s, changed_event_s: how long until an event is repeated with the same text, and with another text
     repeat_event_s: float = 600.0
     changed_event_s: float = 10.0
-    pods_with_events: int = 8
-    max_events: int = 50
+    pods_with_events: int = 8  # events are written on at most so many pods of a gang
+    max_events: int = 50  # limit per run; the rest follows in later runs
+    # size_ttl_s, no_size_ttl_s: how long the size read from a job is cached, and how long the lack of one
     size_ttl_s: float = 300.0
     no_size_ttl_s: float = 30.0
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -85,15 +72,7 @@ class _Failure:
 
 
 class Controller:
-    """Admits gangs on a thread of its own, while it leads.
-
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    namespace
-        Namespace of the ConfigMap with the reservations.
-    """
+    """Admits gangs on a thread of its own, while it leads, with the reservations in `namespace`."""
 
     def __init__(
         self,

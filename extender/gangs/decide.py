@@ -40,32 +40,19 @@ ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
-MAX_NAMED = 3
-"""Names of resources in a text."""
-
-BackedOff = Mapping[tuple[str, str], str]
-"""(namespace, name) of gangs in back-off -> why."""
-
+MAX_NAMED = 3  # names of resources in a text
+BackedOff = Mapping[tuple[str, str], str]  # (namespace, name) of gangs in back-off -> why
 NO_BACKOFF: BackedOff = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of decisions.
+    """Timeouts of decisions."""
 
-    Attributes
-    ----------
-    incomplete_s
-        How long members may be missing before an event says so.
-    bind_within_s
-        How long an admitted gang that is not fully bound, or whose rest does not fit, holds up others.
-    ungated_s
-        How long after the creation of an ungated member events say so.
-    """
-
-    incomplete_s: float = 10.0
+    incomplete_s: float = 10.0  # how long members may be missing before an event says so
+    # how long an admitted gang that is not fully bound, or whose rest does not fit, holds up others
     bind_within_s: float = 300.0
-    ungated_s: float = 600.0
+    ungated_s: float = 600.0  # how long after the creation of an ungated member events say so
 
     def reservation_valid(self, member: Member, now_s: float) -> bool:
         """Whether a pod's reservation still counts; a clock set back does not extend it."""
@@ -91,23 +78,15 @@ class Note:
 
 @dataclass(frozen=True)
 class GangDecision:
-    """The actions to take.
+    """The actions to take."""
 
-    Attributes
-    ----------
-    admit, reserved_nodes
-        The gang to admit, and the node to reserve for each gated member.
-    native
-        Pods with our gate that belong to a Kubernetes PodGroup, which the scheduler handles itself.
-    stale
-        Gated pods whose reservation is to be released.
-    """
-
+    # admit, reserved_nodes: the gang to admit, and the node to reserve for each gated member
     admit: Gang | None = None
     reserved_nodes: Assignment = field(default_factory=dict)
     notes: Sequence[Note] = ()
+    # pods with our gate that belong to a Kubernetes PodGroup, which the scheduler handles itself
     native: Sequence[Member] = ()
-    stale: Sequence[Member] = ()
+    stale: Sequence[Member] = ()  # gated pods whose reservation is to be released
 
 
 def decide(
@@ -118,16 +97,9 @@ def decide(
     timeouts: Timeouts,
     backed_off: BackedOff = NO_BACKOFF,
 ) -> GangDecision:
-    """Decide from scratch.
+    """Decide from scratch, by all pods, with their reservations, and all nodes of the cluster.
 
-    Parameters
-    ----------
-    pods, nodes
-        All pods, with their reservations, and all nodes of the cluster.
-    now_s
-        Unix seconds.
-    backed_off
-        Gangs whose admission failed and is retried later. They keep their reservations only if partly admitted.
+    Gangs in `backed_off`, whose admission is retried later, keep their reservations only if partly admitted.
     """
     pods = list(pods)
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]

@@ -22,33 +22,20 @@ class JobSize(NamedTuple):
 SizeOf = Callable[[Member], JobSize | None]
 """Look up the size of the job that owns a pod; None if unknown."""
 
-NOT_READ_YET = JobSize(-1)
-"""What a `SizeOf` returns for a job that it has yet to read."""
-
-MAX_MEMBERS = 10_000
-"""The reservations of two gangs must fit into one ConfigMap."""
+NOT_READ_YET = JobSize(-1)  # what a `SizeOf` returns for a job that it has yet to read
+MAX_MEMBERS = 10_000  # the reservations of two gangs must fit into one ConfigMap
 
 
 @dataclass(frozen=True)
 class Gang:
-    """The members of a gang in order of creation, without finished and deleted pods.
-
-    Attributes
-    ----------
-    size
-        Number of pods required; None if unknown, that of `NOT_READ_YET` for the present.
-    ended
-        Pods that have ended and count towards `size`: those of the job whose other pods are still gated.
-    problem
-        Why the gang cannot be admitted until its pods change; empty if it can.
-    """
+    """The members of a gang in order of creation, without finished and deleted pods."""
 
     namespace: str
     name: str
     members: tuple[Member, ...]
-    size: int | None
-    ended: int = 0
-    problem: str = ""
+    size: int | None  # number of pods required; None if unknown, that of `NOT_READ_YET` for the present
+    ended: int = 0  # pods that have ended and count towards `size`: those of the job whose other pods are still gated
+    problem: str = ""  # why the gang cannot be admitted until its pods change; empty if it can
 
     @cached_property
     def gated(self) -> tuple[Member, ...]:

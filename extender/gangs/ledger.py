@@ -24,11 +24,8 @@ from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-CACHE_TTL_S = 5.0
-"""How long the last read or write is used: shorter than it takes another replica to become leader."""
-
-UNSEEN_S = 30.0
-"""How long a reservation is kept for pods that our watch does not show."""
+CACHE_TTL_S = 5.0  # how long the last read or write is used: shorter than it takes another replica to become leader
+UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does not show
 
 
 class Ledger:
@@ -159,14 +156,7 @@ class Admitter:
     All nodes are reserved by one write before the first gate is removed. If the controller dies before that, the
     members still wait; if it dies later, the next leader goes on with the reservations. Every write names what it
     overwrites: the resourceVersion of the reservations, the UID of the pod whose gate is removed. Every method raises
-    `ApiError` or `NotLeading`.
-
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    removed
-        Called with each pod whose gate was removed, before the watch shows it.
+    `ApiError` or `NotLeading`. `removed` is called with each pod whose gate was removed, before the watch shows it.
     """
 
     def __init__(

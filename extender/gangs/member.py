@@ -11,11 +11,8 @@ from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
 
-COMPONENT = "phasewise-controller"
-"""Source component of events."""
-
-GATE = f"{PREFIX}gang"
-"""The scheduling gate that holds a member back until its whole gang is admitted."""
+COMPONENT = "phasewise-controller"  # source component of events
+GATE = f"{PREFIX}gang"  # the scheduling gate that holds a member back until its whole gang is admitted
 
 RESERVED_NODE = f"{PREFIX}gang-node"
 """Annotation that the controller sets when it removes a pod's gate: the node reserved for it. Informational; no code
@@ -24,91 +21,54 @@ relies on it, as anyone who may create pods can set it."""
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until they are deleted: no gang may count on their end."""
 
-Needs = tuple[tuple[str, float], ...]
-"""(resource, amount), sorted by name; `pods` is one of them."""
+Needs = tuple[tuple[str, float], ...]  # (resource, amount), sorted by name; `pods` is one of them
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a pod requires of a node. Pods of one gang share the object.
+    """What a pod requires of a node. Pods of one gang share the object."""
 
-    Attributes
-    ----------
-    needs
-        With shares of GPUs counted in GPUs.
-    extended
-        Extended resources as requested.
-    """
-
-    needs: Needs
+    needs: Needs  # with shares of GPUs counted in GPUs
     constraints: NodeConstraints
-    extended: Needs = ()
+    extended: Needs = ()  # extended resources as requested
 
 
 @dataclass(frozen=True, slots=True)
 class GangMembership:
-    """The gang of a pod, and what all members must have in common.
+    """The gang of a pod, and what all members must have in common."""
 
-    Attributes
-    ----------
-    name
-        Unique within the namespace; empty for a pod without a gang.
-    declared_size
-        Size of the gang as declared on the pod, unparsed; empty if it is not.
-    priority, scheduler
-        As in the pod's spec.
-    placement
-        `spread`, `pack`, or empty if the pod states no preference.
-    """
-
-    name: str = ""
-    declared_size: str = ""
+    name: str = ""  # unique within the namespace; empty for a pod without a gang
+    declared_size: str = ""  # size of the gang as declared on the pod, unparsed; empty if it is not
+    # priority, scheduler: as in the pod's spec
     priority: int = 0
     scheduler: str = ""
-    placement: str = ""
+    placement: str = ""  # `spread`, `pack`, or empty if the pod states no preference
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod, of a gang or not.
-
-    Attributes
-    ----------
-    phase, node
-        As in the API; `node` is empty until the pod is bound.
-    created_s
-        Unix seconds.
-    owner
-        Its controller.
-    gates
-        Its scheduling gates, in order.
-    native
-        Name of its Kubernetes PodGroup (1.36); empty for none.
-    annotated_node
-        Value of `RESERVED_NODE`; empty for none. Not to be trusted.
-    checkpointable, completion_index
-        Whether it claims to resume from a checkpoint on another node; its index in an Indexed Job.
-    refused
-        Whether it waits because the extender refused it nodes.
-    reserved_node, reserved_since_s
-        The node reserved for it and since when, unix seconds; empty and NaN for none. From the reservations.
-    """
+    """A pod, of a gang or not."""
 
     key: ObjectKey
     uid: str
     node: str
+    # phase, node: as in the API; `node` is empty until the pod is bound
     phase: str
     deleting: bool
-    created_s: float
-    owner: OwnerRef | None
+    created_s: float  # unix seconds
+    owner: OwnerRef | None  # its controller
     requirements: Requirements
     membership: GangMembership = GangMembership()
-    gates: tuple[str, ...] = ()
-    native: str = ""
-    annotated_node: str = ""
+    gates: tuple[str, ...] = ()  # its scheduling gates, in order
+    native: str = ""  # name of its Kubernetes PodGroup (1.36); empty for none
+    annotated_node: str = ""  # value of `RESERVED_NODE`; empty for none. Not to be trusted
+    # checkpointable, completion_index: whether it claims to resume from a checkpoint on another node; its index in an
+    # Indexed Job
     checkpointable: bool = False
     completion_index: str = ""
-    refused: bool = field(default=False, compare=False)
+    refused: bool = field(default=False, compare=False)  # whether it waits because the extender refused it nodes
+    # reserved_node, reserved_since_s: the node reserved for it and since when, unix seconds; empty and NaN for none.
+    # From the reservations
     reserved_node: str = ""
     reserved_since_s: float = math.nan
 

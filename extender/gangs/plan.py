@@ -15,9 +15,7 @@ from extender.gangs.member import Member, Needs, NodeCapacity, Requirements
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-UNLIMITED_PODS = 1 << 20
-"""How many pods without requests fit on a node that allows them."""
+UNLIMITED_PODS = 1 << 20  # how many pods without requests fit on a node that allows them
 
 ROUNDING_TOLERANCE = 1e-9
 """In pods: a pod that fits exactly must fit, in spite of rounding in earlier additions and subtractions."""
@@ -102,11 +100,8 @@ class FreeCapacity:
         return share
 
 
-BASIC_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
-"""Resources that every node has."""
-
-Assignment = Mapping[str, str]
-"""Pod UID -> node."""
+BASIC_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})  # resources that every node has
+Assignment = Mapping[str, str]  # pod UID -> node
 
 Strategy = Callable[[Requirements, int, FreeCapacity, np.ndarray], Iterator[int]]
 """Yields nodes for a number of pods with equal requirements, one by one, until none is left. The caller subtracts each

@@ -15,11 +15,8 @@ from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-MAX_READS = 25
-"""Per run. Anyone may create gated pods that name thousands of jobs; all gangs wait while they are read."""
-
-Job = tuple[str, str]
-"""API path, and the UID of the pod's owner: a job that is recreated under its name is another one."""
+MAX_READS = 25  # per run. Anyone may create gated pods that name thousands of jobs; all gangs wait while they are read
+Job = tuple[str, str]  # API path, and the UID of the pod's owner: a job that is recreated under its name is another one
 
 
 class JobSizes:

@@ -23,21 +23,13 @@ ANNOTATION = "retry.phasewise.dev/at"
 """Last wake-up, RFC 3339. Not below `phasewise.dev/`, which would make the pod one of ours."""
 
 PERIOD_S = 1.0
-MAX_PER_PERIOD = 5
-"""Pods woken per period, the longest waiting first."""
+MAX_PER_PERIOD = 5  # pods woken per period, the longest waiting first
 
 
 class Waker:
-    """Annotates refused pods on a thread of its own, while it leads.
+    """Annotates the `refused` pods on a thread of its own, while it leads.
 
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    refused
-        The pods that wait because the extender refused nodes.
-    retry_after_s
-        Delay from the first refusal to the first wake-up, and between wake-ups.
+    `retry_after_s`: from the first refusal to the first wake-up, and between wake-ups.
     """
 
     def __init__(

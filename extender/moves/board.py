@@ -22,9 +22,7 @@ from recommender.contention.sharing import Stage
 from recommender.growth import Category
 
 CPU = "cpu"
-
-Job = tuple[str, str, str]
-"""Namespace, UID of the owner (of the pod itself without one) and completion index."""
+Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself without one) and completion index
 
 
 class PlannedMove(NamedTuple):
@@ -49,24 +47,13 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoveInputs:
-    """What PhaseProfiles and Jobs say.
+    """What PhaseProfiles and Jobs say."""
 
-    Attributes
-    ----------
-    categories
-        Of pods that report progress.
-    rates
-        Of pods.
-    classes
-        Stages of a whole run, by workload class.
-    jobs
-        By UID.
-    """
-
-    categories: Mapping[PodKey, Category] = field(default_factory=dict)
-    rates: Mapping[PodKey, Rate] = field(default_factory=dict)
+    categories: Mapping[PodKey, Category] = field(default_factory=dict)  # of pods that report progress
+    rates: Mapping[PodKey, Rate] = field(default_factory=dict)  # of pods
+    # stages of a whole run, by workload class
     classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
-    jobs: Mapping[str, MovingJob] = field(default_factory=dict)
+    jobs: Mapping[str, MovingJob] = field(default_factory=dict)  # by UID
 
     def job_of(self, pod: Member) -> MovingJob | None:
         """The Job that owns a pod; None if there is none."""

@@ -41,25 +41,14 @@ how full its annotations are."""
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """Limits that an operator sets.
+    """Limits that an operator sets."""
 
-    Attributes
-    ----------
-    max_active, max_active_in_namespace
-        Moves in progress at a time.
-    return_timeout_s
-        A job whose replacement pod does not run so long after the eviction is late.
-    cool_down_s
-        From a move of a job, made or refused, to its next.
-    eviction_timeout_s
-        How long a refused eviction is retried. Longer than a single request may take.
-    """
-
+    # max_active, max_active_in_namespace: moves in progress at a time
     max_active: int = 4
     max_active_in_namespace: int = 1
-    return_timeout_s: float = 600.0
-    cool_down_s: float = 600.0
-    eviction_timeout_s: float = 60.0
+    return_timeout_s: float = 600.0  # a job whose replacement pod does not run so long after the eviction is late
+    cool_down_s: float = 600.0  # from a move of a job, made or refused, to its next
+    eviction_timeout_s: float = 60.0  # how long a refused eviction is retried. Longer than a single request may take
 
 
 class MoveEvent(NamedTuple):
@@ -74,13 +63,7 @@ class MoveEvent(NamedTuple):
 
 class MoveGate:
     """Carries out moves. Methods raise `ApiError` if a write fails, unless it concerns a single Job; called again, they
-    continue from there. The caller holds the ledger's lock.
-
-    Parameters
-    ----------
-    leads
-        Whether we lead; called before every write.
-    """
+    continue from there. The caller holds the ledger's lock. `leads` is called before every write."""
 
     def __init__(
         self,

@@ -27,15 +27,9 @@ from recommender.cluster.workloads.workload_class import workload_class
 from recommender.contention.phasewise import MAX_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
-
-MAX_RECORDS = 16
-"""Per Job; older records are dropped."""
-
-MAX_UNIX_S = 253_402_300_799.0
-"""The last time that `datetime` can represent."""
-
-MAX_CORE_S = 1e12
-"""Per job: ten thousand cores for three years."""
+MAX_RECORDS = 16  # per Job; older records are dropped
+MAX_UNIX_S = 253_402_300_799.0  # the last time that `datetime` can represent
+MAX_CORE_S = 1e12  # per job: ten thousand cores for three years
 
 MAX_DOWNTIME_S = 3600.0
 """Longer downtimes are ignored: such a job waited for capacity, which is no cost of the move itself."""
@@ -67,27 +61,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveRecord:
-    """One move of one completion index of a Job.
-
-    Attributes
-    ----------
-    node
-        The intended destination; once the job runs again, its actual node.
-    done_core_s
-        CPU time used by the job before the move, earlier pods included; NaN if unknown.
-    downtime_s
-        From the start of the move until the replacement ran; NaN until then.
-    """
+    """One move of one completion index of a Job."""
 
     index: str
     algorithm: Algorithm
     pod: str
     uid: str
-    node: str
+    node: str  # the intended destination; once the job runs again, its actual node
     since_s: float
     outcome: Outcome = Outcome.UNDER_WAY
-    done_core_s: float = math.nan
-    downtime_s: float = math.nan
+    done_core_s: float = math.nan  # CPU time used by the job before the move, earlier pods included; NaN if unknown
+    downtime_s: float = math.nan  # from the start of the move until the replacement ran; NaN until then
 
     @property
     def counts(self) -> bool:
@@ -152,36 +136,21 @@ def _number(fields: Fields, name: str, most: float) -> float:
     return float(number) if isinstance(number, int | float) and 0.0 <= number <= most else math.nan
 
 
-DISRUPTION = "DisruptionTarget"
-"""Condition of evicted pods."""
+DISRUPTION = "DisruptionTarget"  # condition of evicted pods
 
 _read_workload = workload_reader("Job")
 
 
 @dataclass(frozen=True, slots=True)
 class MovingJob:
-    """A Job.
-
-    Attributes
-    ----------
-    version
-        resourceVersion, for optimistic locking.
-    workload
-        Workload class.
-    obstacle
-        Why its spec does not allow moves; empty if it does.
-    finished
-        It is finished, being deleted or suspended.
-    records
-        Its moves.
-    """
+    """A Job."""
 
     key: ObjectKey
     uid: str
-    version: str
+    version: str  # resourceVersion, for optimistic locking
     workload: str
-    obstacle: str
-    finished: bool
+    obstacle: str  # why its spec does not allow moves; empty if it does
+    finished: bool  # it is finished, being deleted or suspended
     records: Sequence[MoveRecord] = ()
 
     @property

@@ -33,20 +33,11 @@ PERIOD_S, ADVANCE_S = 30.0, 2.0
 """Between plans: SpeCon's evaluation interval, within which categories do not change; and between checks of moves in
 progress."""
 
-MAX_EVENTS = 50
-"""Limit per plan; the rest follows with the next."""
+MAX_EVENTS = 50  # limit per plan; the rest follows with the next
 
 
 class Mover:
-    """Plans and carries out moves on a thread of its own, while it leads.
-
-    Parameters
-    ----------
-    cluster
-        All pods and nodes; None while they are unknown.
-    limits
-        Limits of moves; None to plan only.
-    """
+    """Plans and carries out moves on a thread of its own, while it leads; only plans them without `limits`."""
 
     def __init__(
         self,

@@ -22,11 +22,8 @@ from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, MoveOptions, moves
 from recommender.contention.sharing import Stage
 
-MIN_COST_S = 1.0
-"""Lower bound of the cost of a move: no pod restarts faster."""
-
-MIN_SHARED_CORES = 0.05
-"""Even on a node that is fully requested, some CPU is idle at times."""
+MIN_COST_S = 1.0  # lower bound of the cost of a move: no pod restarts faster
+MIN_SHARED_CORES = 0.05  # even on a node that is fully requested, some CPU is idle at times
 
 
 class RunningJob(NamedTuple):

@@ -37,23 +37,14 @@ BARRED = f"{PREFIX}moves-barred"
 
 @dataclass(frozen=True, slots=True)
 class ProfileFacts:
-    """What matters here of a PhaseProfile.
-
-    Attributes
-    ----------
-    categories, rates
-        Of its pods, by UID.
-    run
-        Stages of a whole run of its class; empty for the profile of a VPA.
-    bars_class
-        Whether jobs of its class must not be moved.
-    """
+    """What matters here of a PhaseProfile."""
 
     key: ObjectKey
+    # categories, rates: of its pods, by UID
     categories: Mapping[str, Category]
     rates: Mapping[str, Rate]
-    run: Sequence[Stage]
-    bars_class: bool
+    run: Sequence[Stage]  # stages of a whole run of its class; empty for the profile of a VPA
+    bars_class: bool  # whether jobs of its class must not be moved
 
 
 @reads("PhaseProfile")

@@ -15,7 +15,8 @@ import numpy as np
 
 from extender.pods.event import Events
 from extender.pods.pod import EXPLAIN_ANNOTATION, Pod
-from extender.scoring.scorers import SCORERS, NodeScores
+from extender.scoring.request import NodeScores
+from extender.scoring.scorers import SCORERS
 from extender.view.snapshot import Floats, Integers, NameTable
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
@@ -38,18 +39,10 @@ NOWHERE = np.zeros(0, dtype=np.intp)
 
 
 class RefusedNodes(NamedTuple):
-    """The nodes refused for a pod, as arrays: a dict of names takes ten times as much memory.
+    """The nodes refused for a pod, as arrays: a dict of names takes ten times as much memory."""
 
-    Attributes
-    ----------
-    names
-        Names of all nodes of the snapshot.
-    by_reason
-        Reason -> (k,) indices of the nodes refused for it.
-    """
-
-    names: Sequence[str] = ()
-    by_reason: Mapping[str, Integers] = MappingProxyType({})
+    names: Sequence[str] = ()  # names of all nodes of the snapshot
+    by_reason: Mapping[str, Integers] = MappingProxyType({})  # reason -> (k,) indices of the nodes refused for it
 
     @classmethod
     def read(cls, reasons: Mapping[str, str], table: NameTable) -> RefusedNodes:
@@ -94,40 +87,26 @@ class AddedOverload(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """The decision on one pod: refused nodes, scores, and the outcome.
-
-    Attributes
-    ----------
-    attempts
-        Number of scheduling attempts; `asked_s` is the last, unix seconds.
-    source
-        Where the footprint comes from.
-    refused, added_overload
-        Refused nodes, and figures on those refused because of CPU; None if there are none.
-    waited_s
-        How long the pod had been refused by every node.
-    nodes, places
-        Names of all nodes of the snapshot, and (m,) indices of the scored ones.
-    by_scorer, weights, totals, scores
-        Results and weights of the scorers, and the (m,) combined results.
-    favourite, bound
-        The advised node and the actual one; empty if none (yet).
-    """
+    """The decision on one pod: refused nodes, scores, and the outcome."""
 
     pod: Pod
     asked_s: float
-    attempts: int = 0
+    attempts: int = 0  # number of scheduling attempts; `asked_s` is the last, unix seconds
     nodes_asked: int = 0
-    source: str = ""
+    source: str = ""  # where the footprint comes from
+    # refused, added_overload: refused nodes, and figures on those refused because of CPU; None if there are none
     refused: RefusedNodes = field(default_factory=RefusedNodes)
     added_overload: AddedOverload | None = None
-    waited_s: float = 0.0
+    waited_s: float = 0.0  # how long the pod had been refused by every node
+    # nodes, places: names of all nodes of the snapshot, and (m,) indices of the scored ones
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
+    # by_scorer, weights, totals, scores: results and weights of the scorers, and the (m,) combined results
     by_scorer: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
     scores: Integers = field(default_factory=lambda: NOWHERE)
+    # favourite, bound: the advised node and the actual one; empty if none (yet)
     favourite: str = ""
     bound: str = ""
 

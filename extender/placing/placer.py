@@ -20,8 +20,7 @@ from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import SCORERS
 from extender.settings import Settings
-from extender.view.snapshot import Integers
-from extender.view.state import ClusterState, PodView
+from extender.view.state import ClusterState
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import BadField, Fields
 from recommender.units import WallClock
@@ -122,7 +121,7 @@ class Placer:
         """The input of scorers for the known nodes, and the names of unknown ones."""
         view = self._state.view_of(pod)
         places, unknown = view.snapshot.table.find(names)
-        return _request(pod, view, places), unknown
+        return PlacementRequest(pod, view.footprint, view.snapshot, places, view.peers, view.waited_s), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""
@@ -175,7 +174,3 @@ class Placer:
             raise BadRequest(f"Pod {pod} has no uid")
         self._latest = raw, pod
         return pod
-
-
-def _request(pod: Pod, view: PodView, places: Integers) -> PlacementRequest:
-    return PlacementRequest(pod, view.footprint, view.snapshot, places, view.peers, view.waited_s)

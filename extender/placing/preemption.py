@@ -18,8 +18,7 @@ from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
 from recommender.records import MEMORY
 
-MAX_EXAMINED = 100
-"""Nodes, in order of names, for which evictions are tried out when a pod is refused everywhere."""
+MAX_EXAMINED = 100  # nodes, in order of names, for which evictions are tried out when a pod is refused everywhere
 
 
 def sufficient_victims(
@@ -95,15 +94,8 @@ def additional_victims(
     others: Sequence[Sequence[Resident]],
     limits: Limits,
 ) -> list[list[Resident] | None]:
-    """For each node, the pods to evict besides the victims until it would accept the pod; None if it never would.
-
-    Parameters
-    ----------
-    victims
-        For each node of the request, the pods evicted anyway; None if one is unknown, which counts as sufficient.
-    others
-        For each node, the pods that may be evicted besides, in this order.
-    """
+    """For each node, the first of `others` to evict besides the victims until it would accept the pod; None if it never
+    would. Victims are None where one is unknown, which counts as sufficient."""
     nodes, cells = len(victims), request.snapshot.grid.cells
     freed = np.zeros((3, cells, nodes))
     for node, known in enumerate(victims):

@@ -16,18 +16,10 @@ from recommender.records import CPU, MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Resolution and horizon of load forecasts.
+    """Resolution and horizon of load forecasts."""
 
-    Attributes
-    ----------
-    step_s
-        Length of a cell; coarser than the recommender's samples, as minutes suffice for placement.
-    cells
-        Number of cells ahead, including the present one; an hour by default.
-    """
-
-    step_s: float = 150.0
-    cells: int = 24
+    step_s: float = 150.0  # length of a cell; coarser than the recommender's samples, as minutes suffice for placement
+    cells: int = 24  # number of cells ahead, including the present one; an hour by default
 
     def cell(self, unix_s: float) -> int:
         """The number of the cell that contains a time.
@@ -50,19 +42,14 @@ VARIANCE_FACTOR = 0.5
 """Variance of CPU use, relative to that of a pod which is either idle or at its peak, with the same mean: runs of a
 class do the same things, but not at the same times."""
 
-MAX_CELLS = 4096
-"""Longest curve; beyond it (a week of 150 s cells) the last value holds."""
+MAX_CELLS = 4096  # longest curve; beyond it (a week of 150 s cells) the last value holds
 
 
 class Curve:
     """Demand by cell since the start of the pod. Immutable.
 
-    Attributes
-    ----------
-    values
-        (2, length): mean cpu_cores and largest memory_bytes of each cell.
-    ends
-        Whether all runs it was learned from had ended by its end; otherwise the last value holds from then on.
+    `values` (2, length) are the mean cpu_cores and largest memory_bytes of each cell. `ends`: all runs it was learned
+    from had ended by its end; otherwise the last value holds from then on.
     """
 
     __slots__ = ("ends", "peak", "values")
@@ -81,6 +68,10 @@ class Curve:
     def steady(self) -> bool:
         """Whether it is constant."""
         return self.length == 1 and not self.ends
+
+    def ended(self, age: int) -> bool:
+        """Whether all runs it was learned from had ended at this age, in cells."""
+        return self.ends and age >= self.length
 
     def over(self, first: int, cells: int) -> Floats:
         """(2, cells): demand from cell `first` on of a pod that never ends; before the start, the first value."""
@@ -134,16 +125,8 @@ def total(curves: Iterable[Curve]) -> Curve:
 
 
 def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[float], grid: Grid) -> Curve | None:
-    """A demand curve of a PhaseProfile on the grid; None if it is unusable.
-
-    Parameters
-    ----------
-    step_s
-        Seconds between its values.
-    cpu_cores, memory_bytes
-        One value per step since the start of the pod. CPU is averaged over a cell; of memory the maximum counts, as
-        even a short shortage kills.
-    """
+    """A demand curve of a PhaseProfile, with one value per step since the start of the pod, on the grid; None if it is
+    unusable. CPU is averaged over a cell; of memory the maximum counts, as even a short shortage kills."""
     length = min(len(cpu_cores), len(memory_bytes))
     demand = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
     if not 0.0 < length * step_s < math.inf or not ((demand >= 0.0) & (demand <= [[MAX_CORES], [MAX_BYTES]])).all():

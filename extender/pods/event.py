@@ -12,8 +12,7 @@ from recommender.units import WallClock, format_time
 
 log = logging.getLogger(__name__)
 
-MAX_NOTE = 1000
-"""Characters; the API allows 1024 bytes."""
+MAX_NOTE = 1000  # characters; the API allows 1024 bytes
 
 
 class Events:

@@ -91,30 +91,18 @@ HISTORY, FORECAST, REQUESTS, MEASURED, SIZE, GUESS = (
 )
 
 LEARNED = (HISTORY, FORECAST)
-
-Use = Mapping[str, Pair]
-"""Container name -> last measured use."""
-
+Use = Mapping[str, Pair]  # container name -> last measured use
 NO_USE: Use = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The expected use of a pod.
+    """The expected use of a pod."""
 
-    Attributes
-    ----------
-    curve
-        Since the start of the pod.
-    guessed
-        The part (cpu_cores, memory_bytes) that is neither learned, requested nor measured; never a reason to refuse.
-    source
-        Where most of it comes from, for people.
-    """
-
-    curve: Curve
+    curve: Curve  # since the start of the pod
+    # the part (cpu_cores, memory_bytes) that is neither learned, requested nor measured; never a reason to refuse
     guessed: Pair
-    source: str
+    source: str  # where most of it comes from, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +114,8 @@ class DemandCurves:
 
 
 def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
-    """The footprint of a pod.
-
-    Parameters
-    ----------
-    use
-        Replaces missing requests of containers without learned demand.
-    largest
-        Allocatable of the largest node. Learned demand beyond it is implausible, and requests are used instead.
-    """
+    """The footprint of a pod. Learned demand beyond the `largest` node is implausible: requests are used instead, and
+    where they are missing, measured use."""
     parts = [known.curves[c.name].capped(*c.limits) for c in pod.containers if c.name in known.curves]
     if parts:
         learned = total(parts)
@@ -173,23 +154,15 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
 
 
 NO_CURVES = DemandCurves({}, "")
-
-ClassKey = tuple[str, str]
-"""Namespace and workload class."""
-
-PodName = tuple[str, str]
-"""Namespace and name."""
-
-PodKey = tuple[str, str]
-"""Namespace and UID: a profile only describes pods of its own namespace."""
+ClassKey = tuple[str, str]  # namespace and workload class
+PodName = tuple[str, str]  # namespace and name
+PodKey = tuple[str, str]  # namespace and UID: a profile only describes pods of its own namespace
 
 RELATIVE_USE_TOLERANCE = 0.1
 """Changes of use by less than this share, or less than `ABSOLUTE_USE_TOLERANCE`, are ignored."""
 
 ABSOLUTE_USE_TOLERANCE: Pair = (0.01, 2.0**20)
-
-MAX_FOOTPRINTS = 4096
-"""Size of the cache: pods of one job share a footprint, which saves time and memory."""
+MAX_FOOTPRINTS = 4096  # size of the cache: pods of one job share a footprint, which saves time and memory
 
 
 class ProfileIndex:

@@ -24,9 +24,7 @@ GPU_NAMES = ("gpu", "gpu.shared")
 PERCENTAGES, GPU_MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
 REPLICAS_LABEL, COUNT_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.count"
 HAMI_ANNOTATION = "hami.io/node-nvidia-register"
-
-MAX_GPUS = 1024
-"""GPUs of a node that are told apart: each takes a number for all nodes of the cluster."""
+MAX_GPUS = 1024  # GPUs of a node that are told apart: each takes a number for all nodes of the cluster
 
 
 class GpuRequest(NamedTuple):

@@ -10,25 +10,16 @@ from typing import NamedTuple
 from extender.pods.curves import Curve
 from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest
 
-Pair = tuple[float, float]
-"""(cpu_cores, memory_bytes), NaN where absent."""
-
+Pair = tuple[float, float]  # (cpu_cores, memory_bytes), NaN where absent
 PREFIX = "phasewise.dev/"
-
-WEIGHTS_ANNOTATION = f"{PREFIX}weights"
-"""Scorer weights for this pod: `complement=3,specon=1`."""
+WEIGHTS_ANNOTATION = f"{PREFIX}weights"  # scorer weights for this pod: `complement=3,specon=1`
 
 PLACEMENT_ANNOTATION = f"{PREFIX}placement"
 """`pack` or `spread`: whether to place the pods of its job together or apart."""
 
-DATA_ANNOTATION = f"{PREFIX}data"
-"""The data sets it reads: `imagenet,coco`."""
-
-SIZE_ANNOTATION = f"{PREFIX}size"
-"""Its T-shirt size: `2-V100`."""
-
-EXPLAIN_ANNOTATION = f"{PREFIX}explain"
-"""`event`: write an event on the pod that explains its placement."""
+DATA_ANNOTATION = f"{PREFIX}data"  # the data sets it reads: `imagenet,coco`
+SIZE_ANNOTATION = f"{PREFIX}size"  # its T-shirt size: `2-V100`
+EXPLAIN_ANNOTATION = f"{PREFIX}explain"  # `event`: write an event on the pod that explains its placement
 
 
 class Container(NamedTuple):
@@ -41,65 +32,35 @@ class Container(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, from a request of the scheduler or from the watch.
-
-    Attributes
-    ----------
-    node
-        Empty until the pod is bound.
-    finished
-        Whether it has succeeded or failed.
-    job
-        Identifies its job, by group label or controller; empty without one.
-    workload
-        Workload class, the key of its history.
-    requests
-        As counted by the scheduler, with sidecars, init containers and overhead; 0 if there are none.
-    gpus, gpu_type
-        Number of GPUs requested, and their kind (`V100`) if known.
-    annotations
-        Those below `phasewise.dev/`.
-    ours
-        Whether it names our scheduler or has a label or annotation below `phasewise.dev/`.
-    started_s
-        When its kubelet accepted it, unix seconds; NaN before that.
-    refused_since_s
-        Since when it is unschedulable, unix seconds, if we refused nodes in the last attempt; else NaN.
-    refusal
-        The scheduler's message on the last failed attempt; empty for none.
-    nominated_node
-        The node where the scheduler has made room for it by preemption, while its victims end; empty for none.
-    priority, may_preempt
-        As in its spec; whether it may preempt pods of lower priority.
-    of_our_scheduler
-        Whether its spec names one of our schedulers.
-    extended, gpu
-        Requests of extended resources by name, and of GPUs.
-    version
-        resourceVersion while the pod is pending; empty once it is bound. Not compared.
-    """
+    """A pod, from a request of the scheduler or from the watch."""
 
     namespace: str
     name: str
     uid: str
-    node: str
-    finished: bool
-    job: str
-    workload: str
-    requests: Pair
+    node: str  # empty until the pod is bound
+    finished: bool  # whether it has succeeded or failed
+    job: str  # identifies its job, by group label or controller; empty without one
+    workload: str  # workload class, the key of its history
+    requests: Pair  # as counted by the scheduler, with sidecars, init containers and overhead; 0 if there are none
     containers: tuple[Container, ...]
+    # gpus, gpu_type: number of GPUs requested, and their kind (`V100`) if known
     gpus: float
     gpu_type: str
-    annotations: Mapping[str, str]
-    ours: bool
-    started_s: float = math.nan
+    annotations: Mapping[str, str]  # those below `phasewise.dev/`
+    ours: bool  # whether it names our scheduler or has a label or annotation below `phasewise.dev/`
+    started_s: float = math.nan  # when its kubelet accepted it, unix seconds; NaN before that
+    # since when it is unschedulable, unix seconds, if we refused nodes in the last attempt; else NaN
     refused_since_s: float = math.nan
-    refusal: str = ""
+    refusal: str = ""  # the scheduler's message on the last failed attempt; empty for none
+    # the node where the scheduler has made room for it by preemption, while its victims end; empty for none
     nominated_node: str = ""
+    # priority, may_preempt: as in its spec; whether it may preempt pods of lower priority
     priority: int = 0
     may_preempt: bool = True
-    of_our_scheduler: bool = False
+    of_our_scheduler: bool = False  # whether its spec names one of our schedulers
+    # resourceVersion while the pod is pending; empty once it is bound. Not compared
     version: str = field(default="", compare=False)
+    # extended, gpu: requests of extended resources by name, and of GPUs
     extended: Mapping[str, float] = field(default_factory=dict)
     gpu: GpuRequest = NO_GPU
 
@@ -128,36 +89,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What matters here of a PhaseProfile.
-
-    Attributes
-    ----------
-    workload
-        Workload class; empty for the profile of a VPA.
-    curves
-        Container name -> demand of its class since the start.
-    forecasts
-        Container name -> forecast demand of running containers.
-    categories
-        Pod UID -> index of its category in `CATEGORIES`; None if unknown.
-    """
+    """What matters here of a PhaseProfile."""
 
     namespace: str
     name: str
-    workload: str
-    curves: Mapping[str, Curve]
-    forecasts: Mapping[str, Curve]
-    categories: Mapping[str, int | None]
+    workload: str  # workload class; empty for the profile of a VPA
+    curves: Mapping[str, Curve]  # container name -> demand of its class since the start
+    forecasts: Mapping[str, Curve]  # container name -> forecast demand of running containers
+    categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
 
 
-CATEGORIES = ("progressing", "watching", "converged")
-"""SpeCon's PC, WC and CC."""
-
-GANG_LABEL = f"{PREFIX}gang"
-"""Label: name of the gang, unique within the namespace."""
-
-GANG_SIZE = f"{PREFIX}gang-size"
-"""Label or annotation: number of pods of the gang."""
+CATEGORIES = ("progressing", "watching", "converged")  # SpeCon's PC, WC and CC
+GANG_LABEL = f"{PREFIX}gang"  # label: name of the gang, unique within the namespace
+GANG_SIZE = f"{PREFIX}gang-size"  # label or annotation: number of pods of the gang
 
 GROUPS = (
     (GANG_LABEL, GANG_SIZE),

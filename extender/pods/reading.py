@@ -31,15 +31,12 @@ from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
 from recommender.records import or_nan
 
-OwnersOf = Callable[[ClusterPod], Sequence[Workload]]
-"""The controllers of a pod, the nearest first."""
+OwnersOf = Callable[[ClusterPod], Sequence[Workload]]  # the controllers of a pod, the nearest first
 
 GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")
 """Node labels by which pods select a kind of GPU (NVIDIA's and AMD's feature discovery, clouds)."""
 
-DATA_PREFIX = f"data.{PREFIX}"
-"""`data.phasewise.dev/imagenet: "0.5"` on a node: it stores half of the data set."""
-
+DATA_PREFIX = f"data.{PREFIX}"  # `data.phasewise.dev/imagenet: "0.5"` on a node: it stores half of the data set
 CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "wc": 1, "cc": 2}
 
 
@@ -83,8 +80,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
     return read
 
 
-_container = lru_cache(maxsize=16384)(Container)
-"""Pods of one job share the objects."""
+_container = lru_cache(maxsize=16384)(Container)  # pods of one job share the objects
 
 
 def _filled(requests: Pair, of_pod: Pair) -> Pair:

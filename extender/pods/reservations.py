@@ -28,30 +28,19 @@ ENTRY = "gangs.json"
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes reserved for pods of one gang.
-
-    Attributes
-    ----------
-    gang
-        Name of the gang, unique within the namespace.
-    since_s, hold_s
-        Creation by the controller's clock, unix seconds to the millisecond; and duration.
-    nodes
-        Pod UID -> node.
-    needs, priority
-        For a move: resource -> amount, and priority, of the pod that will replace the one in `nodes`; else empty and 0.
-        The controller's amounts, with shares of GPUs counted in GPUs.
-    extended
-        The extended resources that this pod requests. Nodes offer shares of GPUs in this unit.
-    """
+    """Nodes reserved for pods of one gang."""
 
     namespace: str
-    gang: str
+    gang: str  # name of the gang, unique within the namespace
+    # since_s, hold_s: creation by the controller's clock, unix seconds to the millisecond; and duration
     since_s: float
     hold_s: float
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, str]  # Pod UID -> node
+    # needs, priority: for a move: resource -> amount, and priority, of the pod that will replace the one in `nodes`;
+    # else empty and 0. The controller's amounts, with shares of GPUs counted in GPUs
     needs: Mapping[str, float] = field(default_factory=dict)
     priority: int = 0
+    # the extended resources that this pod requests. Nodes offer shares of GPUs in this unit
     extended: Mapping[str, float] = field(default_factory=dict)
 
     def without(self, uids: Set[str]) -> Reservation:

@@ -20,26 +20,15 @@ from extender.scoring.combine import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers, NameTable
 
 Json = dict[str, Any]
-
-Victims = Mapping[str, Sequence[str]]
-"""Node -> UIDs of the pods to evict there."""
+Victims = Mapping[str, Sequence[str]]  # node -> UIDs of the pods to evict there
 
 
 class ExtenderArgs(NamedTuple):
-    """ExtenderArgs.
+    """ExtenderArgs."""
 
-    Attributes
-    ----------
-    pod
-        As sent.
-    names
-        Names of the nodes, in the order sent, possibly with duplicates.
-    nodes
-        Name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None.
-    """
-
-    pod: Json
-    names: Sequence[str]
+    pod: Json  # as sent
+    names: Sequence[str]  # names of the nodes, in the order sent, possibly with duplicates
+    # name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None
     nodes: Mapping[str, Json] | None
 
 

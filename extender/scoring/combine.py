@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.pod import PLACEMENT_ANNOTATION, WEIGHTS_ANNOTATION
-from extender.scoring.scorers import SCORERS, NodeScores
+from extender.scoring.request import NodeScores
+from extender.scoring.scorers import SCORERS
 from extender.view.snapshot import Floats, Integers
 from recommender.errors import Misuse
 
@@ -18,8 +19,7 @@ PLACEMENT_WEIGHT = 5.0
 """Weight of `pack` or `spread` for a pod that asks for it by `phasewise.dev/placement`: more than any difference of
 peaks below overload."""
 
-MAX_WEIGHT = 1e6
-"""Larger weights would drown all other scorers in rounding."""
+MAX_WEIGHT = 1e6  # larger weights would drown all other scorers in rounding
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -55,11 +55,8 @@ def weights_for(annotations: Mapping[str, str], configured: Mapping[str, float])
     return weights
 
 
-MAX_SCORE = 10
-"""`MaxExtenderPriority`."""
-
-NEUTRAL = 5
-"""Score for pods that are not ours and for unknown nodes: a node without a score would lose every tie."""
+MAX_SCORE = 10  # `MaxExtenderPriority`
+NEUTRAL = 5  # score for pods that are not ours and for unknown nodes: a node without a score would lose every tie
 
 TOTAL_DECIMALS, USE_DECIMALS = 6, 4
 """Rounding of totals and use before comparison: smaller differences are noise of single precision."""
@@ -84,18 +81,8 @@ def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> S
     """Scale the totals over the nodes of the request.
 
     The best node gets 10; ties are broken by use, then by `rank`. All others get at most 9, since the scheduler picks
-    at random among equal scores: so its choice is known.
-
-    Parameters
-    ----------
-    totals, use
-        (m,), m >= 1.
-    rank
-        (m,) distinct; independent of the order of nodes in the request.
-
-    Examples
-    --------
-    S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
+    at random among equal scores: so its choice is known. All are (m,), m >= 1; ranks are distinct, and independent of
+    the order of nodes in the request. S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
     """
     low, high = totals.min(), totals.max()
     best = np.flatnonzero(totals == high)

@@ -14,26 +14,17 @@ from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
-VARIANCE = 2
-"""Row of what evictions free, after CPU and memory."""
+VARIANCE = 2  # row of what evictions free, after CPU and memory
 
 
 class Refusals(NamedTuple):
-    """Refusals of m nodes.
+    """Refusals of m nodes."""
 
-    Attributes
-    ----------
-    by_reason
-        Reason -> (m,) which nodes are refused for it; each for one reason at most, memory first.
-    added_overload
-        (m,) expected overload added by the pod, as a share of its demand; None if no limit applies.
-    tolerated
-        The limit of `added_overload`.
-    """
-
+    # reason -> (m,) which nodes are refused for it; each for one reason at most, memory first
     by_reason: dict[str, NDArray[np.bool_]]
+    # (m,) expected overload added by the pod, as a share of its demand; None if no limit applies
     added_overload: NDArray[np.float64] | None = None
-    tolerated: float = 1.0
+    tolerated: float = 1.0  # the limit of `added_overload`
 
     def for_any_reason(self, nodes: int) -> NDArray[np.bool_]:
         """(m,): which nodes are refused for any reason."""
@@ -94,8 +85,7 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
     return added_overload(trusted_load, variance, demand, request.demand_variance[:cells], request.per_unit[CPU])
 
 
-MIN_HALF_WIDTH_CORES = 1e-9
-"""Avoids division by zero where use has no variance."""
+MIN_HALF_WIDTH_CORES = 1e-9  # avoids division by zero where use has no variance
 
 
 def added_overload(
@@ -103,16 +93,9 @@ def added_overload(
 ) -> NDArray[np.float64]:
     """(m,): expected overload that a pod adds to each node, as a share of its total demand.
 
-    Overload that it would cause even on the largest node, empty, does not count: no node could avoid it.
-
-    Parameters
-    ----------
-    load, variance
-        (cells, m): mean (cores) and variance (cores squared) of CPU use on each node.
-    demand, own_variance
-        (cells,): the same for the pod.
-    per_unit
-        (m,): 1 / cores; 0 if unknown, which counts as no overload.
+    Overload that it would cause even on the largest node, empty, does not count: no node could avoid it. `load` and
+    `variance` are (cells, m) cores and cores squared of each node, `demand` and `own_variance` (cells,) those of the
+    pod, `per_unit` is (m,) 1 / cores, 0 if unknown, which counts as no overload.
     """
     asked = float(demand.sum())
     sized = per_unit > 0.0

@@ -17,9 +17,7 @@ from extender.view.snapshot import Floats, Integers, Snapshot
 from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
-
-ROUNDING_TOLERANCE = 1e-4
-"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
+ROUNDING_TOLERANCE = 1e-4  # a pod that fits exactly must fit, in spite of single precision sums over some hundred pods
 
 
 @lru_cache(maxsize=4096)
@@ -30,24 +28,14 @@ def _expected_demand(curve: Curve, cells: int) -> Floats:
 
 @dataclass(eq=False)  # not frozen, which would make construction several times slower
 class PlacementRequest:
-    """A pod and m candidate nodes. Treated as immutable.
-
-    Attributes
-    ----------
-    places
-        (m,): indices of the nodes in the snapshot.
-    peers
-        Node index -> number of pods of the same job there.
-    waited_s
-        How long the pod has been refused by every node.
-    """
+    """A pod and m candidate nodes. Treated as immutable."""
 
     pod: Pod
     footprint: Footprint
     snapshot: Snapshot
-    places: Integers
-    peers: Mapping[int, int]
-    waited_s: float = 0.0
+    places: Integers  # (m,): indices of the nodes in the snapshot
+    peers: Mapping[int, int]  # node index -> number of pods of the same job there
+    waited_s: float = 0.0  # how long the pod has been refused by every node
 
     @cached_property
     def demand(self) -> Floats:
@@ -108,18 +96,10 @@ Facts = Mapping[str, float]
 
 
 class NodeScores(NamedTuple):
-    """The result of one scorer for m nodes.
+    """The result of one scorer for m nodes."""
 
-    Attributes
-    ----------
-    values
-        (m,): from 0, the worst possible, to 1, the best.
-    facts
-        Name -> (m,): quantities behind the values, for `Scorer.explain`.
-    """
-
-    values: Floats
-    facts: Mapping[str, Floats]
+    values: Floats  # (m,): from 0, the worst possible, to 1, the best
+    facts: Mapping[str, Floats]  # name -> (m,): quantities behind the values, for `Scorer.explain`
 
 
 class Scorer(NamedTuple):

@@ -25,11 +25,8 @@ from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 
-PERIOD_S = 60.0
-"""Default resolution of metrics-server."""
-
-RETRY_S = 5.0
-"""At the start and after a failure."""
+PERIOD_S = 60.0  # default resolution of metrics-server
+RETRY_S = 5.0  # at the start and after a failure
 
 
 class UsagePoller:
@@ -46,30 +43,23 @@ class UsagePoller:
 
     def poll(self) -> None:
         """Poll once. Without the metrics API the use of these pods is guessed."""
-        try:
-            self._poll()
-        except Exception:
-            self.failing = 1
-            raise
-        finally:
-            self._pause_s = RETRY_S if self.failing else PERIOD_S
-
-    def _poll(self) -> None:
+        failed, self._pause_s = self.failing, RETRY_S
         without_demand = self._state.without_demand
-        if not without_demand:
-            self.failing = 0  # it is not needed
-            return
         try:
-            report = read_usage(self._api)
+            report = read_usage(self._api) if without_demand else None
         except NotFound:
-            self.failing = 0
-            return
+            report = None
         except (ApiError, BadCredentials) as error:
-            if not self.failing:
+            if not failed:
                 log.warning("the use of pods is unknown: %s", error)
             self.failing = 1
             return
-        self.failing = 0
+        except Exception:
+            self.failing = 1
+            raise
+        self.failing, self._pause_s = 0, PERIOD_S
+        if report is None:
+            return
         for problem in report.broken.values():
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
@@ -81,8 +71,7 @@ class UsagePoller:
 
 log = logging.getLogger(__name__)
 
-OnBound = Callable[[Pod], None]
-"""Called on the watch's thread with each pod when it is first seen bound; must be fast."""
+OnBound = Callable[[Pod], None]  # called on the watch's thread with each pod when it is first seen bound; must be fast
 
 
 class ClusterCache:

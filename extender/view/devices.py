@@ -20,8 +20,7 @@ from extender.pods.gpus import MILLI_PER_GPU, GpuOffer, GpuRequest
 from extender.pods.pod import Pair
 
 Floats = NDArray[np.floating]
-GpuShares = tuple[tuple[int, float], ...]
-"""(GPU index, thousandths) of one pod on its node."""
+GpuShares = tuple[tuple[int, float], ...]  # (GPU index, thousandths) of one pod on its node
 
 
 class Amount(NamedTuple):
@@ -33,20 +32,11 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of n nodes.
+    """Devices of n nodes."""
 
-    Attributes
-    ----------
-    extended
-        Resource name -> amounts.
-    gpu_free
-        (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs.
-    gpu_part
-        (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times.
-    """
-
-    extended: Mapping[str, Amount]
-    gpu_free: Floats
+    extended: Mapping[str, Amount]  # resource name -> amounts
+    gpu_free: Floats  # (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs
+    # (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times
     gpu_part: Floats
 
     def lacks(
@@ -145,36 +135,23 @@ def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
 
 
 Kind = tuple[Pair, GpuRequest]
-
-MAX_COUNTED_PODS = 10_000
-"""Pods counted before all counts are halved."""
-
-MAX_KINDS = 64
-"""Most frequent kinds of pods in the mix; of 152 kinds in a real cluster (openb) they cover 97 % of pods."""
+MAX_COUNTED_PODS = 10_000  # pods counted before all counts are halved
+MAX_KINDS = 64  # most frequent kinds of pods in the mix; of 152 kinds in a real cluster (openb) they cover 97 % of pods
 
 
 class Mix(NamedTuple):
-    """k kinds of pods with GPUs.
+    """k kinds of pods with GPUs."""
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes, gpus
-        (k,): requests of each kind.
-    milli, milli_of
-        (shares,): distinct shares of a GPU, in thousandths; and (k,) index of the share that a kind requests.
-    frequency
-        (k,): relative frequency; the sum is 1.
-    per_gpu
-        Mean CPU cores and memory bytes requested per GPU.
-    """
-
+    # cpu_cores, memory_bytes, gpus: (k,): requests of each kind
     cpu_cores: Floats
     memory_bytes: Floats
     gpus: Floats
+    # milli, milli_of: (shares,): distinct shares of a GPU, in thousandths; and (k,) index of the share that a kind
+    # requests
     milli: Floats
     milli_of: NDArray[np.intp]
-    frequency: Floats
-    per_gpu: Pair
+    frequency: Floats  # (k,): relative frequency; the sum is 1
+    per_gpu: Pair  # mean CPU cores and memory bytes requested per GPU
 
 
 class DemandMix:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,21 +31,14 @@ HORIZONS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen or advised there.
-
-    Attributes
-    ----------
-    category
-        Index in `CATEGORIES`, or `NO_CATEGORY`.
-    overdue
-        Whether it has outlived all runs that its curve was learned from; the last value of the curve then holds.
-    """
+    """A pod on a node, seen or advised there."""
 
     pod: Pod
     node: str
     footprint: Footprint
     start_cell: int
-    category: int
+    category: int  # index in `CATEGORIES`, or `NO_CATEGORY`
+    # whether it has outlived all runs that its curve was learned from; the last value of the curve then holds
     overdue: bool = False
 
     @property
@@ -64,13 +57,9 @@ class Entry:
         return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
-        """(2, cells): use from `first_cell` on."""
+        """(2, cells): use from `first_cell` on; (2, 1) if it is constant."""
         curve = self.footprint.curve
-        return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
-
-    def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
-        """(cells,): variance of its CPU use."""
-        return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
+        return curve.values if curve.steady else _use(curve, first_cell - self.start_cell, cells, self.overdue)
 
     def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
         """(3, cells): what its eviction frees, in cores and bytes, without guesses, which refuse no pod; and the
@@ -89,34 +78,17 @@ class Entry:
         counts[LEARNED] = self.footprint.source in footprint.LEARNED
         return counts
 
-    @property
-    def end_cell(self) -> int | None:
-        """The cell from which on it is overdue; None for never."""
-        ends = self.footprint.curve.ends and not self.overdue
-        return self.start_cell + self.footprint.curve.length if ends else None
-
 
 @lru_cache(maxsize=4096)
 def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
-    """As `Entry.use`, as a contiguous copy; cached, as most new pods belong to a few jobs and have the same age."""
+    """(2, cells): use from cell `first` of a pod's age on; cached, as most pods belong to a few jobs."""
     return np.array((curve.over if overdue else curve.expected)(first, cells), order="C")
 
 
 @lru_cache(maxsize=4096)
 def _freed(curve: Curve, guessed: Pair, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
-    """As `Entry.frees`; cached like `_use`."""
     use = _use(curve, first, cells, overdue)
     return np.vstack([use - np.array(guessed)[:, None], variance_of(use[CPU], curve.peak[CPU])])
-
-
-@dataclass(frozen=True, slots=True)
-class _StaticArrays:
-    """Arrays that snapshots share until a node is added, changed or removed."""
-
-    table: NameTable
-    allocatable: Floats
-    per_unit: Floats
-    data: Mapping[str, Floats]
 
 
 class NodeTable:
@@ -146,7 +118,8 @@ class NodeTable:
 
     def _invalidate(self) -> None:
         self._largest: Pair | None = None
-        self._static: _StaticArrays | None = None
+        self._static: dict[str, Any] | None = None
+        """Parts of the snapshot that are shared until a node is added, changed or removed."""
         self._latest: Snapshot | None = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -224,34 +197,18 @@ class NodeTable:
             sums[..., place] = 0.0
         self._devices.clear(place)
         self._dirty.add(place)
-        if entries:
-            self._count_all(place, entries)
+        for entry in entries:
+            self.count(place, entry, 1)
 
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
         self._dirty.add(place)
         self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
-        curve, base = entry.footprint.curve, int(self._bases[place])
-        use = curve.values if curve.steady else _use(curve, base - entry.start_cell, self._load.shape[1], entry.overdue)
+        use = entry.use(int(self._bases[place]), self._load.shape[1])
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
-        if self._variance_cells and not curve.steady:
-            self._variance[:, place] += sign * entry.variance(base, len(self._variance))
-
-    def _count_all(self, place: int, entries: Sequence[Entry]) -> None:
-        """Add many pods to one node, several times faster than one by one."""
-        base = int(self._bases[place])
-        steady, load = np.zeros((2, 1)), np.zeros((2, HORIZONS_KEPT * self.grid.cells))
-        for entry in entries:
-            self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, 1)
-            if entry.footprint.curve.steady:
-                steady += entry.footprint.curve.values
-            else:
-                load += entry.use(base, HORIZONS_KEPT * self.grid.cells)
-                if self._variance_cells:
-                    self._variance[:, place] += entry.variance(base, len(self._variance))
-        self._load[:, :, place] += load + steady
-        self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
+        if self._variance_cells:
+            self._variance[:, place] += sign * variance_of(use[CPU], entry.footprint.curve.peak[CPU])
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
@@ -259,8 +216,7 @@ class NodeTable:
         """A snapshot of the present state, from `cell` on; no node may be outdated."""
         if self._static is None:
             self._static = self._build_static()
-        static, nodes = self._static, len(self._nodes)
-        latest = self._latest
+        nodes, latest = len(self._nodes), self._latest
         if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed
             places, load, variance = np.fromiter(self._dirty, np.intp), latest.load.copy(), latest.variance.copy()
         else:
@@ -274,22 +230,19 @@ class NodeTable:
         self._latest = Snapshot(
             grid=self.grid,
             first_cell=cell,
-            table=static.table,
-            allocatable=static.allocatable,
-            per_unit=static.per_unit,
             requested=counts[REQUESTED],
             guessed=counts[GUESSED],
             load=load,
             variance=variance,
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
-            data=static.data,
             devices=self._devices.snapshot(nodes),
             mix=self.mix.mix(),
+            **self._static,
         )
         return self._latest
 
-    def _build_static(self) -> _StaticArrays:
+    def _build_static(self) -> dict[str, Any]:
         nodes = len(self._nodes)
         data: dict[str, Floats] = {}
         for place, node in enumerate(self._nodes):
@@ -301,4 +254,4 @@ class NodeTable:
         names = tuple(node.name for node in self._nodes)
         if names != self._names.names:
             self._names = NameTable(names)
-        return _StaticArrays(self._names, allocatable, per_unit, MappingProxyType(data))
+        return {"table": self._names, "allocatable": allocatable, "per_unit": per_unit, "data": data}

@@ -13,28 +13,17 @@ from extender.view.node_table import Entry
 from recommender.units import MonotonicClock, WallClock
 
 Key = TypeVar("Key", bound=Hashable)
-
-JobKey = tuple[str, str]
-"""Namespace and job."""
+JobKey = tuple[str, str]  # namespace and job
 
 
 class Placed:
-    """Every pod on a node, seen or advised there. Not thread-safe.
-
-    Attributes
-    ----------
-    entries
-        By UID.
-    without_demand
-        Name -> UID of pods with neither learned demand nor full requests.
-    """
+    """Every pod on a node, seen or advised there. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.without_demand: dict[PodName, str] = {}
+        self.entries: dict[str, Entry] = {}  # by UID
+        self.without_demand: dict[PodName, str] = {}  # UIDs of pods with neither learned demand nor full requests
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
-        self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._jobs: defaultdict[JobKey, Counter[str]] = defaultdict(Counter)
         self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
@@ -46,8 +35,6 @@ class Placed:
         self._of_class[pod.namespace, pod.workload].add(pod.uid)
         if pod.of_our_scheduler:
             self._ours[pod.priority][entry.node] += 1
-        if (end_cell := entry.end_cell) is not None:
-            self._ends[end_cell].add(pod.uid)
         if pod.job:
             self._jobs[pod.namespace, pod.job][entry.node] += 1
         if without_demand:
@@ -63,8 +50,6 @@ class Placed:
         _discard(self._of_class, (pod.namespace, pod.workload), uid)
         if pod.of_our_scheduler:
             _uncount(self._ours[pod.priority], entry.node)
-        if (end_cell := entry.end_cell) is not None:
-            _discard(self._ends, end_cell, uid)
         if pod.job:
             there = self._jobs[pod.namespace, pod.job]
             _uncount(there, entry.node)
@@ -85,15 +70,6 @@ class Placed:
     def of_job(self, key: JobKey) -> Mapping[str, int]:
         """Node -> number of pods of the job."""
         return self._jobs.get(key, {})
-
-    def ended_by(self, cell: int) -> list[str]:
-        """The UIDs of pods that were expected to have ended by a cell."""
-        return [uid for end_cell, uids in self._ends.items() if end_cell <= cell for uid in uids]
-
-    @property
-    def overdue(self) -> list[str]:
-        """The UIDs of pods that have outlived what was expected of them."""
-        return [uid for uid, entry in self.entries.items() if entry.overdue]
 
     def with_lower_priority(self, priority: int) -> set[str]:
         """The nodes with a pod of our scheduler of lower priority."""

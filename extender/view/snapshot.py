@@ -16,23 +16,14 @@ Places = NDArray[np.intp]
 
 
 class NameTable:
-    """Names of the nodes, shared by snapshots until a node is added or removed.
-
-    Attributes
-    ----------
-    names, index
-        Node index -> name, and name -> node index.
-    everywhere
-        (n,): all node indices, ascending.
-    rank
-        (n,): rank of each node by name, to break ties.
-    """
+    """Names of the nodes, shared by snapshots until a node is added or removed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names: Sequence[str] = tuple(names)  # not copied: kept decisions hold those of many tables
         # keys in contiguous memory make looking up thousands of names a third faster
         self.index: Mapping[str, int] = {name: n for n, name in enumerate(orjson.loads(orjson.dumps(self.names)))}
-        self.everywhere = np.arange(len(self.names))
+        self.everywhere = np.arange(len(self.names))  # (n,): all node indices, ascending
+        # (n,): rank of each node by name, to break ties
         self.rank = np.empty(len(self.names), dtype=np.intp)
         self.rank[[self.index[name] for name in sorted(self.names)]] = self.everywhere
         self._latest: tuple[Sequence[str], tuple[Places, list[str]]] | None = None
@@ -64,44 +55,23 @@ Integers = NDArray[np.intp]
 
 @dataclass(slots=True, eq=False)  # not frozen, which would make construction five times slower; one is made per pod
 class Snapshot:
-    """n nodes, with indices ("places") 0 to n - 1.
+    """n nodes, with indices ("places") 0 to n - 1."""
 
-    Attributes
-    ----------
-    grid, first_cell
-        The cells of `load`; the first is the present one.
-    table
-        The nodes by name.
-    allocatable, requested, guessed
-        (2, n): cpu_cores and memory_bytes. `requested` is as counted by the scheduler; `guessed` is the part of the
-        load that is neither learned, requested nor measured.
-    per_unit
-        (2, n): 1 / allocatable; 0 if unknown, so that such nodes are never overloaded.
-    load
-        (2, cells, n): forecast use of the pods on each node, including those just advised.
-    variance
-        (first cells, n), cores squared: variance of their CPU use; empty if no limit needs it.
-    categories
-        (3, n): number of training pods by category.
-    learned
-        (n,): number of pods with learned demand.
-    data
-        Data set -> (n,) share of it stored on each node.
-    devices, mix
-        Extended resources and GPUs of the nodes; the mix of GPU requests in the cluster, None without any.
-    """
-
+    # grid, first_cell: the cells of `load`; the first is the present one
     grid: Grid
     first_cell: int
-    table: NameTable
+    table: NameTable  # the nodes by name
+    # allocatable, requested, guessed: (2, n): cpu_cores and memory_bytes. `requested` is as counted by the scheduler;
+    # `guessed` is the part of the load that is neither learned, requested nor measured
     allocatable: Floats
-    per_unit: Floats
+    per_unit: Floats  # (2, n): 1 / allocatable; 0 if unknown, so that such nodes are never overloaded
     requested: Floats
     guessed: Floats
-    load: Floats
-    variance: Floats
-    categories: Floats
-    learned: Floats
-    data: Mapping[str, Floats]
+    load: Floats  # (2, cells, n): forecast use of the pods on each node, including those just advised
+    variance: Floats  # (first cells, n), cores squared: variance of their CPU use; empty if no limit needs it
+    categories: Floats  # (3, n): number of training pods by category
+    learned: Floats  # (n,): number of pods with learned demand
+    data: Mapping[str, Floats]  # data set -> (n,) share of it stored on each node
+    # devices, mix: extended resources and GPUs of the nodes; the mix of GPU requests in the cluster, None without any
     devices: Devices
     mix: Mix | None

@@ -6,7 +6,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple
 
 from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
@@ -270,10 +269,9 @@ class ClusterState:
             self._enter(new)
 
     def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
-        grid = self._settings.grid
-        entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod))
-        ended = (end_cell := entry.end_cell) is not None and end_cell <= self._cell
-        return replace(entry, overdue=True) if ended else entry
+        footprint, start_cell = self._footprint(pod), self._settings.grid.cell(started_s)
+        overdue = footprint.curve.ended(self._cell - start_cell)
+        return Entry(pod, node, footprint, start_cell, self._category(pod), overdue)
 
     def _add(self, pod: Pod, node: str, started_s: float) -> None:
         self._enter(self._entry(pod, node, started_s))
@@ -288,9 +286,10 @@ class ClusterState:
 
     def _mark_overdue(self, cell: int) -> None:
         """Recount pods that should have ended by now, and those that should not, after the clock was set back."""
-        overdue = self._placed.overdue if cell < self._marked_cell else ()
-        self._marked_cell = cell
-        self._recount([*self._placed.ended_by(cell), *overdue])
+        if cell == self._marked_cell:
+            return
+        entries, self._marked_cell = self._placed.entries.items(), cell
+        self._recount([uid for uid, e in entries if e.overdue != e.footprint.curve.ended(cell - e.start_cell)])
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._snapshot = None

@@ -22,20 +22,14 @@ Json = Mapping[str, Any]
 BATCH_S = 0.02
 """How long events that follow another one are delayed; until then, advice stands in for pods not seen bound yet."""
 
-BURST_S = 0.002
-"""An event that comes sooner was already buffered."""
+BURST_S = 0.002  # an event that comes sooner was already buffered
 
 
 class BatchingReader(Generic[Given, Made]):
     """Parses like `read`, on the thread of one watch, but sleeps before an event that follows another one closely.
 
     Waking the thread for each event would double its CPU time and disturb calls. An event that comes alone, with none
-    for `BATCH_S` before it, is parsed at once.
-
-    Parameters
-    ----------
-    watching
-        Whether the watch has started; a list is parsed without sleeping.
+    for `BATCH_S` before it, is parsed at once, and so is a list, before the watch is `watching`.
     """
 
     def __init__(
@@ -58,8 +52,7 @@ class BatchingReader(Generic[Given, Made]):
             self._latest_s = self._clock()
 
 
-MAX_CLOCK_SKEW_S = 60.0
-"""Later times are ignored: clocks differ, and owners can write anything into `managedFields`."""
+MAX_CLOCK_SKEW_S = 60.0  # later times are ignored: clocks differ, and owners can write anything into `managedFields`
 
 
 class TimestampingReader(Generic[Made]):
@@ -88,8 +81,7 @@ def changed_at(raw: Json, latest: str) -> str:
     return max((each for each in times if each and each <= latest), default="")
 
 
-MAX_CACHED = 4096
-"""Pending pods cached; others are parsed again when they are bound."""
+MAX_CACHED = 4096  # pending pods cached; others are parsed again when they are bound
 
 DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
 """Parts of a pod's metadata, besides its names, that parsing depends on."""

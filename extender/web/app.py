@@ -28,34 +28,24 @@ class Telemetry:
     """
 
     def __init__(self, program: str) -> None:
-        self.registry = CollectorRegistry()
-        self._prefix = f"phasewise_{program}_"
-        self._seconds = Histogram(
+        self.registry, self._prefix = CollectorRegistry(), f"phasewise_{program}_"
+        self.seconds = Histogram(
             f"{self._prefix}call_seconds",
             "Time from the complete body to the answer.",
             ["verb"],
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
-        self._hung_up = self.counter("connections_hung_up", "Connections closed by us, by reason.", "reason")
+        self.calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
+        self.hung_up = self.counter("connections_hung_up", "Connections closed by us, by reason.", "reason")
 
     def counter(self, name: str, help_line: str, *labels: str) -> Counter:
-        """Register a counter."""
         return Counter(f"{self._prefix}{name}", help_line, labels, registry=self.registry)
 
-    def watch(self, name: str, help_line: str, value: Callable[[], float]) -> None:
-        """Register a gauge whose value is computed at each scrape."""
-        Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
-
-    def called(self, verb: str, status: int, duration_s: float) -> None:
-        """Record an answered call."""
-        self._calls.labels(verb, str(status)).inc()
-        self._seconds.labels(verb).observe(duration_s)
-
-    def hung_up(self, reason: str) -> None:
-        """Record a connection that we closed because of its client."""
-        self._hung_up.labels(reason).inc()
+    def watch(self, *gauges: tuple[str, str, Callable[[], float]]) -> None:
+        """Register gauges (name, help, value) whose values are computed at each scrape."""
+        for name, help_line, value in gauges:
+            Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
 
     def page(self) -> bytes:
         """The metrics in the format of Prometheus."""
@@ -77,8 +67,7 @@ JSON = "application/json"
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Post = Callable[[bytes], bytes]
-"""Computes the answer to a body, or raises `ExtenderError`."""
+Post = Callable[[bytes], bytes]  # computes the answer to a body, or raises `ExtenderError`
 
 
 class BodyLimits(NamedTuple):
@@ -117,29 +106,22 @@ def error_answer(problem: str) -> bytes:
 
 
 class App:
-    """An ASGI 3 application, for HTTP only.
+    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths,
+    health and metrics among them.
 
-    Parameters
-    ----------
-    pages
-        Answers every path that is not in `posts`.
-    posts
-        Handlers by path, such as `/filter`; leading and trailing slashes are ignored.
-    not_ready
-        Why nothing can be answered yet; empty when ready. Until then every POST is answered by 503, as the scheduler
-        would take an empty answer for a refusal of all nodes.
+    While `not_ready` says why not, every POST is answered by 503, as the scheduler would take an empty answer for a
+    refusal of all nodes.
     """
 
     def __init__(
         self,
-        pages: Flask,
-        posts: Mapping[str, Post],
         telemetry: Telemetry,
+        posts: Mapping[str, Post],
         not_ready: Callable[[], str],
-        limits: BodyLimits | None = None,
+        limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
     ) -> None:
-        self._pages, self._posts, self._not_ready, self._limits = pages, posts, not_ready, limits or BodyLimits()
-        self.telemetry = telemetry
+        self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
+        self.pages = _health_and_metrics(telemetry, not_ready)
         self._held_by_request: dict[asyncio.Timeout, int] = {}
         self._held_bytes = 0
 
@@ -169,7 +151,9 @@ class App:
             log.exception("%s failed", path)
             answer = Answer(500, error_answer("internal error; the log says more"))
         if post is not None or answer.status >= 400:
-            self.telemetry.called(path[1:] if post else "page", answer.status, time.perf_counter() - began_s)
+            verb = path[1:] if post else "page"
+            self.telemetry.calls.labels(verb, str(answer.status)).inc()
+            self.telemetry.seconds.labels(verb).observe(time.perf_counter() - began_s)
         headers = {**answer.headers, "Content-Length": str(len(answer.body))}
         encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
@@ -182,7 +166,7 @@ class App:
         environ = EnvironBuilder(
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
         ).get_environ()
-        page = Response.from_app(self._pages, environ, buffered=True)
+        page = Response.from_app(self.pages, environ, buffered=True)
         return Answer(page.status_code, page.get_data(), dict(page.headers))
 
     async def _read(self, receive: Receive) -> bytes:
@@ -218,9 +202,8 @@ class App:
                 first.reschedule(asyncio.get_running_loop().time())
 
 
-def create_pages(name: str, telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:
-    """A Flask application with health and metrics, to which pages may be added; `not_ready` as for `App`."""
-    pages = Flask(name, static_folder=None)
+def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:
+    pages = Flask(__name__, static_folder=None)
 
     @pages.get("/healthz")
     def healthz() -> Response:

@@ -15,47 +15,34 @@ import ssl
 import sys
 import threading
 from asyncio import TimerHandle, Transport
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.web.app import App
+from extender.web.app import App, Telemetry
 from recommender.errors import Misuse
 from recommender.listening import bound_socket
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 95
-"""A scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile."""
-
-MAX_HEAD_BYTES = 16 << 10
-"""Heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB."""
+KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
+MAX_HEAD_BYTES = 16 << 10  # heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that parses watch events may hold the GIL: a tenth of Python's default, as a call takes about as
 long."""
 
-SHUTDOWN_GRACE_S = 5
-"""Grace period of calls in progress at shutdown."""
-
-CERTIFICATE_CHECK_S = 10
-"""How often to check for a new certificate."""
-
-BACKLOG = 2048
-"""Connections waiting to be accepted."""
-
-RESERVED_FILES = 500
-"""File descriptors kept free for watches, logs and handshakes."""
-
-HANDSHAKE_S = 2.0
-"""Timeout of TLS handshakes, which do not count as connections yet."""
+SHUTDOWN_GRACE_S = 5  # grace period of calls in progress at shutdown
+CERTIFICATE_CHECK_S = 10  # how often to check for a new certificate
+BACKLOG = 2048  # connections waiting to be accepted
+RESERVED_FILES = 500  # file descriptors kept free for watches, logs and handshakes
+HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 """What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""
@@ -63,28 +50,15 @@ SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where and how to listen.
+    """Where and how to listen."""
 
-    Attributes
-    ----------
-    address
-        `host:port`.
-    certificate, key
-        PEM files, for https only; reloaded when they change.
-    client_authority
-        PEM file: only clients with a certificate of this authority are accepted.
-    request_s
-        Timeout for a request head to arrive and for an answer to be read.
-    max_connections
-        At a time; with TLS each takes some 40 KiB.
-    """
-
-    address: str
+    address: str  # `host:port`
+    # certificate, key: PEM files, for https only; reloaded when they change
     certificate: Path | None = None
     key: Path | None = None
-    client_authority: Path | None = None
-    request_s: float = 5.0
-    max_connections: int = 2_000
+    client_authority: Path | None = None  # PEM file: only clients with a certificate of this authority are accepted
+    request_s: float = 5.0  # timeout for a request head to arrive and for an answer to be read
+    max_connections: int = 2_000  # at a time; with TLS each takes some 40 KiB
 
 
 @dataclass(slots=True)
@@ -93,7 +67,7 @@ class Connections:
 
     request_s: float
     most: int
-    hung_up: Callable[[str], None]
+    telemetry: Telemetry
     by_last_request: dict[Connection, None] = field(default_factory=dict)
 
     def touch(self, connection: Connection) -> None:
@@ -142,7 +116,7 @@ class Connection(HttpToolsProtocol):
     def hang_up(self, reason: str) -> None:
         """Close the connection without waiting for pending writes."""
         self._connections.by_last_request.pop(self, None)
-        self._connections.hung_up(reason)
+        self._connections.telemetry.hung_up.labels(reason).inc()
         self.transport.abort()
 
     def _start_deadline(self, reason: str) -> None:
@@ -195,7 +169,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Count requests that are not HTTP, which uvicorn answers by itself."""
-        self._connections.hung_up("no HTTP")
+        self._connections.telemetry.hung_up.labels("no HTTP").inc()
         super().send_400_response(msg)
 
 
@@ -213,6 +187,14 @@ class _Loop(uvloop.Loop):
         return server
 
 
+class Part(Protocol):
+    """What a program runs beside its server."""
+
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
+
+
 class Server:
     """Serves an application; the address is bound on construction.
 
@@ -222,7 +204,7 @@ class Server:
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving
         most = min(serving.max_connections, _files_limit() - RESERVED_FILES)
-        connections = Connections(serving.request_s, most, app.telemetry.hung_up)
+        connections = Connections(serving.request_s, most, app.telemetry)
         self._config = uvicorn.Config(
             app,
             http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it
@@ -252,8 +234,18 @@ class Server:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
 
-    def run(self) -> None:
-        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT."""
+    def run(self, *parts: Part | None) -> None:
+        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT; meanwhile all parts run."""
+        running = [part for part in parts if part is not None]
+        for part in running:
+            part.start()
+        try:
+            self._serve()
+        finally:
+            for part in reversed(running):
+                part.stop()
+
+    def _serve(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):

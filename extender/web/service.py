@@ -6,11 +6,10 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import orjson
-from flask import Flask, Response, request
+from flask import Response, request
 
 from extender.placing.decisions import Decisions, EventWriter
 from extender.placing.placer import Placer
@@ -19,17 +18,20 @@ from extender.protocol import wire
 from extender.settings import Settings
 from extender.view.cache import ClusterCache
 from extender.view.state import ClusterState
-from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, Post, create_pages, error_answer
+from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, error_answer
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
-from recommender.units import MonotonicClock, WallClock
 
-DEFAULT_NODES = 50
-"""Default of `?nodes=`, the largest number of nodes in an answer of `/explain`."""
+DEFAULT_NODES = 50  # default of `?nodes=`, the largest number of nodes in an answer of `/explain`
 
 
-def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]:
-    """The handlers of the scheduler's calls, by path."""
+def extender_app(
+    placer: Placer,
+    telemetry: ExtenderTelemetry,
+    not_ready: Callable[[], str],
+    limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
+) -> App:
+    """The scheduler's calls, and `/explain/NAMESPACE/POD`: the last decision on a pod."""
     read_args = wire.ArgsReader()
 
     def filter_nodes(body: bytes) -> bytes:
@@ -45,13 +47,10 @@ def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]
         args = wire.read_preemption_args(body)
         return wire.preemption_answer(args, placer.preempt(args))
 
-    return {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
+    verbs = {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
+    app = App(telemetry, verbs, not_ready, limits)
 
-
-def add_explain(pages: Flask, placer: Placer) -> None:
-    """`/explain/NAMESPACE/POD`: the last decision on a pod."""
-
-    @pages.get("/explain/<namespace>/<pod>")
+    @app.pages.get("/explain/<namespace>/<pod>")
     def explain(namespace: str, pod: str) -> Response:
         decision = placer.decisions.find(namespace, pod)
         if decision is None:
@@ -60,65 +59,48 @@ def add_explain(pages: Flask, placer: Placer) -> None:
         answer = orjson.dumps(decision.as_json(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
         return Response(answer, content_type=JSON)
 
+    return app
+
 
 log = logging.getLogger(__name__)
 
 LEASE = "phasewise-extender"
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """Options of one replica.
-
-    Attributes
-    ----------
-    lease_namespace
-        Namespace of the Lease for leader election; empty for a single replica.
-    controller_namespace
-        Namespace of the gang controller's reservations.
-    """
-
-    settings: Settings = field(default_factory=Settings)
-    limits: BodyLimits = field(default_factory=BodyLimits)
-    lease_namespace: str = ""
-    controller_namespace: str = "kube-system"
-
-
 class Service:
-    """One replica. `app` answers 503 until everything has been listed and this replica leads."""
+    """One replica. `app` answers 503 until everything has been listed and this replica leads.
+
+    `lease_namespace`: of the Lease for leader election; empty for a single replica. `controller_namespace`: of the gang
+    controller's reservations.
+    """
 
     def __init__(
         self,
         api: Api,
-        options: ServiceOptions,
-        *,
-        clock: WallClock = time.time,
-        monotonic: MonotonicClock = time.monotonic,
+        settings: Settings,
+        limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
+        lease_namespace: str = "",
+        controller_namespace: str = "kube-system",
     ) -> None:
-        settings = options.settings
         self.telemetry = ExtenderTelemetry()
-        self.state = ClusterState(settings, clock, monotonic)
+        self.state = ClusterState(settings, time.time, time.monotonic)
         self.decisions = Decisions()
-        self.cache = ClusterCache(api, self.state, settings, self._pod_bound, options.controller_namespace)
-        self._events = EventWriter(api, clock)
-        self._election = LeaderElection.join(api, options.lease_namespace, LEASE) if options.lease_namespace else None
-        placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
-        pages = create_pages("extender", self.telemetry, self.not_ready)
-        add_explain(pages, placer)
-        verbs = verbs_of(placer, self.telemetry)
-        self.app = App(pages, verbs, self.telemetry, self.not_ready, options.limits)
-        for name, words, value in (
+        self.cache = ClusterCache(api, self.state, settings, self._pod_bound, controller_namespace)
+        self._events = EventWriter(api, time.time)
+        self._election = LeaderElection.join(api, lease_namespace, LEASE) if lease_namespace else None
+        placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, time.time)
+        self.app = extender_app(placer, self.telemetry, self.not_ready, limits)
+        self.telemetry.watch(
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
             ("advised", "Advised placements not seen yet.", lambda: self.state.advised),
             ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
             ("unknown_nodes", "Unknown nodes named in filter calls.", lambda: placer.unknown_nodes),
             ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.unreadable),
             ("staleness_seconds", "Time since the API server last sent anything.", self.cache.staleness_s),
-            ("lag_seconds", "Age of the newest processed change.", lambda: clock() - self.cache.newest_s),
+            ("lag_seconds", "Age of the newest processed change.", lambda: time.time() - self.cache.newest_s),
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
             ("events_lost", "Requested events that were not written.", lambda: self._events.dropped),
-        ):
-            self.telemetry.watch(name, words, value)
+        )
 
     def start(self) -> Service:
         """Start all threads; returns at once."""

@@ -32,11 +32,8 @@ from recommender.cluster.paths import path_of
 from recommender.units import WallClock
 
 VALID_S = 90 * 86400.0
-RENEW_BEFORE_S = 30 * 86400.0
-"""Certificates are renewed this long before they expire."""
-
-BACKDATED_S = 300.0
-"""Certificates are backdated by this much, as clocks differ."""
+RENEW_BEFORE_S = 30 * 86400.0  # certificates are renewed this long before they expire
+BACKDATED_S = 300.0  # certificates are backdated by this much, as clocks differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +154,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CertificateLocation:
-    """Where the certificate is stored.
-
-    Attributes
-    ----------
-    names
-        Host names and addresses by which the API server reaches us.
-    configuration
-        Name of the MutatingWebhookConfiguration that must trust it.
-    file
-        For certificate and key, as read by a server.
-    """
+    """Where the certificate is stored."""
 
     namespace: str
     secret: str
-    names: Sequence[str]
-    configuration: str
-    file: Path
+    names: Sequence[str]  # host names and addresses by which the API server reaches us
+    configuration: str  # name of the MutatingWebhookConfiguration that must trust it
+    file: Path  # for certificate and key, as read by a server
 
 
 class CertificateKeeper:

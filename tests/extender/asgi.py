@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 import orjson
 
-from extender.web.app import App, BodyLimits, ExtenderTelemetry, create_pages
+from extender.web import service
+from extender.web.app import App, BodyLimits, ExtenderTelemetry
 from extender.web.server import Server, Serving
-from extender.web.service import add_explain, verbs_of
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import World
 
@@ -38,10 +38,7 @@ class Response:
 
 def extender_app(world: World, not_ready: Callable[[], str] = lambda: "") -> App:
     """The extender's application over a small world."""
-    telemetry = ExtenderTelemetry()
-    pages = create_pages("extender", telemetry, not_ready)
-    add_explain(pages, world.placer)
-    return App(pages, verbs_of(world.placer, telemetry), telemetry, not_ready, BodyLimits(1 << 20))
+    return service.extender_app(world.placer, ExtenderTelemetry(), not_ready, BodyLimits(1 << 20))
 
 
 class Client:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.scoring.combine import parse_weights, scaled_scores, weighted_mean, weights_for
-from extender.scoring.scorers import NodeScores
+from extender.scoring.request import NodeScores
 from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
 from tests.reference import extender as reference

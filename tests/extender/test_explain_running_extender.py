@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trustme
 from click.testing import CliRunner, Result
-from flask import Flask
 
 from extender.cli.explain import ask_server
 from extender.cli.main import cli
@@ -81,9 +80,8 @@ def test_an_unreachable_extender_is_an_error_that_suggests_asking_inside_the_pod
 
 
 def test_a_server_that_is_not_an_extender_is_an_error() -> None:
-    other = Flask("other")
-    other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
-    app = App(other, {}, Telemetry("extender"), lambda: "")
+    app = App(Telemetry("extender"), {}, lambda: "")
+    app.pages.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
     with serving(app) as server, pytest.raises(NotAnswered, match="is not an extender"):
         ask_server(f"http://127.0.0.1:{server.port}", "team", "first", 5)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, requests_in_gpus
-from extender.scoring.scorers import SCORERS, fragments, pack
-from extender.scoring.scorers.fragments import Free, starved, unusable
+from extender.scoring.fragments import Free, fragments, starved, unusable
+from extender.scoring.scorers import SCORERS, pack
 from extender.view.devices import MAX_COUNTED_PODS, DemandMix, DeviceTable, Mix
 from placement_bench.worlds import GIB, World, node_json, pod_json
 from recommender.cluster.objects.reading import Fields
@@ -289,12 +289,12 @@ def gpu_world() -> World:
 def test_half_a_gpu_goes_to_the_half_used_one_and_a_pod_without_gpus_to_a_node_without() -> None:
     world = gpu_world()
     half = pod_json("new", cpu="500m", extended={GPU: "1", CORES: "50"})
-    scores = fragments.score(world.request(half, ["half", "idle"]))
+    scores = fragments(world.request(half, ["half", "idle"]))
     assert scores is not None
     assert scores.values[0] == 1.0
     assert scores.values[1] < 0.2
     assert world.place(half) == "half", "with all scorers"
-    plain = fragments.score(world.request(pod_json("cpu", cpu="4"), ["half", "idle", "none"]))
+    plain = fragments(world.request(pod_json("cpu", cpu="4"), ["half", "idle", "none"]))
     assert plain is not None
     assert plain.values[2] > 0.95
     assert plain.values[1] < 0.2
@@ -309,7 +309,7 @@ def test_a_node_of_unknown_size_is_judged_by_its_gpus_alone() -> None:
     known, sizeless = (node_json(name, cpu="32", extended={GPU: "1"}) for name in ("known", "sizeless"))
     sizeless["status"]["allocatable"] = {GPU: "1"}
     world = World(None, known, sizeless, pod_json("other", cpu="1", extended={GPU: "1"}))
-    scores = fragments.score(world.request(pod_json("new", cpu="1", extended={GPU: "1"})))
+    scores = fragments(world.request(pod_json("new", cpu="1", extended={GPU: "1"})))
     assert scores is not None
     assert scores.values.tolist() == [1.0, 1.0]
 
@@ -321,7 +321,7 @@ def test_cpu_that_free_gpus_of_a_node_will_need_is_spared() -> None:
         None, node_json("tight", cpu="16", extended={GPU: "4"}), node_json("roomy", cpu="32", extended={GPU: "4"})
     )
     world.put(pod_json("one", cpu="4", extended={GPU: "1"}))
-    scores = fragments.score(world.request(pod_json("plain", cpu="3"), ["tight", "roomy"]))
+    scores = fragments(world.request(pod_json("plain", cpu="3"), ["tight", "roomy"]))
     assert scores is not None
     assert scores.facts["unusable"].tolist() == [0.0, 0.0]
     assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
@@ -339,7 +339,7 @@ def test_memory_that_free_gpus_of_a_node_will_need_is_spared() -> None:
     world.put(
         pod_json("there", cpu="0", memory="20Gi", node="tight"), pod_json("one", memory="4Gi", extended={GPU: "1"})
     )
-    scores = fragments.score(world.request(pod_json("plain", cpu="0", memory="3Gi"), ["tight", "roomy"]))
+    scores = fragments(world.request(pod_json("plain", cpu="0", memory="3Gi"), ["tight", "roomy"]))
     assert scores is not None
     assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
     assert scores.values.tolist() == pytest.approx([1 / (1 + 10 * 0.3 * 0.75), 1.0])
@@ -352,17 +352,17 @@ def test_an_explanation_does_not_mention_starved_gpus_if_there_are_none() -> Non
 
 def test_fragments_has_no_opinion_if_no_gpu_is_free_or_none_was_ever_requested() -> None:
     world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
-    assert fragments.score(world.request(pod_json("new"))) is None
+    assert fragments(world.request(pod_json("new"))) is None
     world.put(pod_json("p", node="a", extended={GPU: "1"}))
-    assert fragments.score(world.request(pod_json("new"))) is None
+    assert fragments(world.request(pod_json("new"))) is None
 
 
 def test_pack_also_rates_the_extended_resources_that_the_pod_requests() -> None:
     """By CPU and memory `b` is a little fuller, by GPUs `a`."""
     world = World(None, *(node_json(name, extended={GPU: "4"}) for name in "ab"))
     world.put(pod_json("p", cpu="1", node="a", extended={GPU: "3"}), pod_json("q", cpu="2", node="b"))
-    with_gpu = pack.score(world.request(pod_json("new", extended={GPU: "1"})))
-    without = pack.score(world.request(pod_json("new")))
+    with_gpu = pack(world.request(pod_json("new", extended={GPU: "1"})))
+    without = pack(world.request(pod_json("new")))
     assert with_gpu is not None
     assert without is not None
     assert with_gpu.values.argmax() == 0
@@ -375,7 +375,7 @@ def test_pack_is_the_mean_fullness_of_all_resources_that_the_pod_requests() -> N
     world = World(None, node_json("a", extended={GPU: "4"}), node_json("b"), node_json("c", cpu="1", memory="1Gi"))
     world.put(pod_json("p", cpu="1", memory="4Gi", node="a", extended={GPU: "1"}))
     pod = pod_json("new", cpu="1", memory="4Gi", extended={GPU: "1", "example.com/nobody-has-it": "1"})
-    scores = pack.score(world.request(pod))
+    scores = pack(world.request(pod))
     assert scores is not None
     fullness = [(2 / 8 + 8 / 32 + 2 / 4) / 3, (1 / 8 + 4 / 32 + 1) / 3, 1.0]
     assert scores.facts["full"].tolist() == scores.values.tolist() == pytest.approx(fullness)

@@ -14,7 +14,7 @@ from extender.pods.reading import read_node
 from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
 from extender.view.watched import MAX_CLOCK_SKEW_S, TimestampingReader
-from extender.web.app import App, BodyLimits, Telemetry, create_pages
+from extender.web.app import App, BodyLimits, Telemetry
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app
 
@@ -169,10 +169,8 @@ async def _response_start(app: App, path: str) -> Mapping[str, Any]:
 
 def test_unfinished_bodies_hold_limited_memory_and_a_complete_one_is_answered() -> None:
     """Twelve clients each send nine tenths of the largest body and then stop; there is memory for four at a time."""
-    telemetry, limits = Telemetry("extender"), BodyLimits(largest_bytes=1000, timeout_s=20.0, total_bytes=4000)
-    app = App(
-        create_pages("extender", telemetry, lambda: ""), {"/echo": lambda body: body}, telemetry, lambda: "", limits
-    )
+    limits = BodyLimits(largest_bytes=1000, timeout_s=20.0, total_bytes=4000)
+    app = App(Telemetry("extender"), {"/echo": lambda body: body}, lambda: "", limits)
     statuses: list[int] = []
 
     async def post(pieces: list[bytes], rest: asyncio.Event) -> None:

@@ -36,7 +36,7 @@ WORKERS = {
 
 def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
     world = with_categories(WORKERS)
-    scores = specon.score(world.request(pod_json("new")))
+    scores = specon(world.request(pod_json("new")))
     assert scores is not None
     assert scores.facts["S"].tolist() == [6.0, 3.5, 4.0, 11.0]
     points = scaled_scores(weighted_mean({"specon": scores}, {"specon": 1.0}, 4), np.zeros(4), np.arange(4))
@@ -46,11 +46,11 @@ def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
 
 def test_a_learning_job_counts_the_same_in_a_small_and_in_a_large_cluster() -> None:
     """One job is worth 2 of 100, whatever the largest difference of S in the cluster."""
-    alone = specon.score(with_categories(WORKERS).request(pod_json("new")))
+    alone = specon(with_categories(WORKERS).request(pod_json("new")))
     world = with_categories({**WORKERS, "w5": ["progressing"] * 20})
     for number in range(1000):
         world.put(node_json(f"idle-{number:03}"))
-    everywhere = specon.score(world.request(pod_json("new"), [*WORKERS, "w5", "idle-000"]))
+    everywhere = specon(world.request(pod_json("new"), [*WORKERS, "w5", "idle-000"]))
     assert alone is not None
     assert everywhere is not None
     differences = np.diff(alone.values).tolist()
@@ -63,7 +63,7 @@ def test_a_learning_job_counts_the_same_in_a_small_and_in_a_large_cluster() -> N
 
 def test_specon_is_1_at_the_smallest_s_and_0_at_one_larger_by_a_hundred_or_more() -> None:
     world = with_categories({"few": ["progressing"] * 2, "many": ["progressing"] * 53})
-    scores = specon.score(world.request(pod_json("new")))
+    scores = specon(world.request(pod_json("new")))
     assert scores is not None
     assert scores.values.tolist() == [1.0, 0.0]
 
@@ -80,7 +80,7 @@ def test_without_histories_the_smallest_s_is_taken_in_a_cluster_of_any_size(node
         world.put(profile_json(f"of-{number}", {f"uid-p{number}": CATEGORIES[rng.integers(3)]}))
     for number in range(50):
         pod = pod_json(f"new-{number}", cpu=f"{rng.integers(100, 4000)}m", memory=f"{rng.integers(1, 16)}Gi")
-        scores = specon.score(world.request(pod))
+        scores = specon(world.request(pod))
         assert scores is not None
         sums = dict(zip(world.names, scores.facts["S"].tolist(), strict=True))
         taken += sums[world.place(pod)] == min(sums.values())
@@ -114,7 +114,7 @@ def test_a_pod_without_a_category_counts_as_learning_unless_it_is_not_ours() -> 
     world = World(None, node_json("a")).put(
         pod_json("ours", node="a"), pod_json("theirs", node="a", scheduler="default-scheduler")
     )
-    scores = specon.score(world.request(pod_json("new")))
+    scores = specon(world.request(pod_json("new")))
     assert scores is not None
     assert scores.facts["S"].tolist() == [2.0]
     assert (
@@ -130,7 +130,7 @@ def test_complement_combines_an_early_with_a_late_peak() -> None:
     world = World(None, node_json("early"), node_json("late"))
     world.put(class_json("early", EARLY, [1.0] * 24), class_json("late", LATE, [1.0] * 24))
     world.put(pod_json("a", node="early", workload="early"), pod_json("b", node="late", workload="late"))
-    scores = complement.score(world.request(pod_json("new", workload="late"), ["early", "late"]))
+    scores = complement(world.request(pod_json("new", workload="late"), ["early", "late"]))
     assert scores is not None
     assert scores.facts["cpu"].tolist() == pytest.approx([7 / 8, 12 / 8])
     assert scores.values[0] > 0.8, "no overload"
@@ -147,7 +147,7 @@ def test_without_overload_a_lower_peak_outweighs_jobs_that_still_learn() -> None
     world.put(profile_json("vpa", {"uid-l": "converged", "uid-e": "watching"}))
     pod = pod_json("new", workload="late")
     request = world.request(pod, ["b-early", "a-late"])
-    peaks, learning = complement.score(request), specon.score(request)
+    peaks, learning = complement(request), specon(request)
     assert peaks is not None
     assert learning is not None
     assert peaks.facts["cpu"].tolist() == pytest.approx([0.45, 0.8])
@@ -178,14 +178,14 @@ def test_of_peaks_less_than_five_points_apart_the_one_with_fewer_learning_jobs_i
 
 def test_complement_prefers_no_node_below_capacity_if_only_requests_are_known() -> None:
     world = World(None, node_json("a"), node_json("b")).put(pod_json("p", cpu="6", node="a"))
-    scores = complement.score(world.request(pod_json("new")))
+    scores = complement(world.request(pod_json("new")))
     assert scores is not None
     assert scores.values.tolist() == [1.0, 1.0]
-    full = complement.score(world.request(pod_json("new", cpu="3")))
+    full = complement(world.request(pod_json("new", cpu="3")))
     assert full is not None
     assert full.values[0] < 0.3 < full.values[1] == 1.0
     world.put(class_json("k", [1.0], [1.0]), pod_json("q", node="b", workload="k"))
-    again = complement.score(world.request(pod_json("new")))
+    again = complement(world.request(pod_json("new")))
     assert again is not None
     assert again.values[0] < again.values[1]
 
@@ -208,7 +208,7 @@ def test_complement_rates_missing_memory_worse_than_missing_cpu() -> None:
     world.put(
         pod_json("a", cpu="8", memory="1Gi", node="no-cpu"), pod_json("b", cpu="1", memory="32Gi", node="no-memory")
     )
-    scores = complement.score(world.request(pod_json("new", cpu="1", memory="4Gi"), ["no-cpu", "no-memory"]))
+    scores = complement(world.request(pod_json("new", cpu="1", memory="4Gi"), ["no-cpu", "no-memory"]))
     assert scores is not None
     assert scores.values[0] > scores.values[1] > 0
 
@@ -231,7 +231,7 @@ def test_complement_equals_its_reference_implementation(seed: int) -> None:
     for number in range(20):
         world.put(pod_json(f"p{number}", node=f"n{rng.integers(8)}", workload=f"k{rng.integers(4)}"))
     request = world.request(pod_json("new", workload="k0"), list(sizes))
-    scores = complement.score(request)
+    scores = complement(request)
     assert scores is not None
     loads = [request.snapshot.load[:, :, request.snapshot.table.index[node]].T.tolist() for node in sizes]
     expected = reference.complement(loads, request.demand.T.tolist(), list(sizes.values()))
@@ -242,11 +242,11 @@ def test_pack_prefers_the_node_of_the_job_or_else_the_fullest() -> None:
     job = {"batch.kubernetes.io/job-name": "j"}
     world = World(None, node_json("a"), node_json("b"), node_json("c"))
     world.put(pod_json("full", cpu="6", memory="24Gi", node="c", scheduler="x"))
-    first = pack.score(world.request(pod_json("j-0", labels=job)))
+    first = pack(world.request(pod_json("j-0", labels=job)))
     assert first is not None
     assert int(first.values.argmax()) == 2
     world.put(pod_json("j-1", node="a", labels=job))
-    second = pack.score(world.request(pod_json("j-0", labels=job)))
+    second = pack(world.request(pod_json("j-0", labels=job)))
     assert second is not None
     assert second.values[0] == 1.0
     assert second.values[2] > second.values[1], "of the nodes without the job, the fuller one"
@@ -257,7 +257,7 @@ def test_pack_halves_the_fullness_of_nodes_without_the_job() -> None:
     """With the pod, half of `b` would be requested."""
     job = {"batch.kubernetes.io/job-name": "j"}
     world = World(None, node_json("a"), node_json("b")).put(pod_json("j-1", node="a", labels=job))
-    scores = pack.score(world.request(pod_json("j-0", cpu="4", memory="16Gi", labels=job)))
+    scores = pack(world.request(pod_json("j-0", cpu="4", memory="16Gi", labels=job)))
     assert scores is not None
     assert scores.values.tolist() == [1.0, 0.25]
 
@@ -285,9 +285,9 @@ def test_a_high_peak_without_overload_does_not_keep_a_packed_job_from_a_node() -
 def test_spread_keeps_the_pods_of_a_job_apart_and_has_no_opinion_on_the_first() -> None:
     job = {"jobset.sigs.k8s.io/jobset-name": "j"}
     world = World(None, node_json("a"), node_json("b"))
-    assert spread.score(world.request(pod_json("j-0", labels=job))) is None
+    assert spread(world.request(pod_json("j-0", labels=job))) is None
     world.put(pod_json("j-1", node="a", labels=job))
-    scores = spread.score(world.request(pod_json("j-0", labels=job)))
+    scores = spread(world.request(pod_json("j-0", labels=job)))
     assert scores is not None
     assert scores.values.tolist() == [0.0, 1.0]
 
@@ -296,17 +296,17 @@ def test_data_counts_shares_of_data_sets() -> None:
     half = {"data.phasewise.dev/imagenet": "0.5", "data.phasewise.dev/coco": ""}
     world = World(None, node_json("half", labels=half), node_json("none"))
     wants = {"phasewise.dev/data": "imagenet, coco"}
-    scores = data.score(world.request(pod_json("new", annotations=wants)))
+    scores = data(world.request(pod_json("new", annotations=wants)))
     assert scores is not None
     assert scores.values.tolist() == [0.75, 0.0]
     assert SCORERS["data"].explain({"present": 1.5, "wanted": 2.0}) == "1.5 of 2 data sets"
-    assert data.score(world.request(pod_json("new"))) is None
-    assert data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
+    assert data(world.request(pod_json("new"))) is None
+    assert data(world.request(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
 
 
 def test_empty_items_in_a_list_of_data_sets_are_ignored() -> None:
     world = World(None, node_json("a", labels={"data.phasewise.dev/coco": ""}))
-    scores = data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
+    scores = data(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
     assert scores is not None
     assert (scores.values.tolist(), scores.facts["wanted"].tolist()) == ([1.0], [1.0])
 

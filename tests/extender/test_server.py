@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from extender.web import server as server_module
-from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry, create_pages
+from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry
 from extender.web.server import CorkedTransport, Server, Serving
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
@@ -32,11 +32,8 @@ LARGE = b"x" * (8 << 20)
 
 def app() -> App:
     """Echoes bodies, and answers `/large` with many bytes."""
-    telemetry = Telemetry("extender")
-    pages = create_pages("extender", telemetry, lambda: "")
-    return App(
-        pages, {"/echo": lambda body: body, "/large": lambda _: LARGE}, telemetry, lambda: "", BodyLimits(1 << 20, 0.3)
-    )
+    posts = {"/echo": lambda body: body, "/large": lambda _: LARGE}
+    return App(Telemetry("extender"), posts, lambda: "", BodyLimits(1 << 20, 0.3))
 
 
 @pytest.fixture
@@ -137,8 +134,7 @@ def test_slow_processing_of_a_large_body_does_not_delay_other_requests() -> None
         (started if len(body) > MAX_INLINE_BYTES else other).set()
         return b"meanwhile" if other.wait(20.0) else b"alone"
 
-    telemetry = Telemetry("extender")
-    app = App(create_pages("extender", telemetry, lambda: ""), {"/echo": post}, telemetry, lambda: "")
+    app = App(Telemetry("extender"), {"/echo": post}, lambda: "")
     large = PARTIAL_HEAD + b"Content-Length: %d\r\n\r\n" % (MAX_INLINE_BYTES + 1) + b"x" * (MAX_INLINE_BYTES + 1)
     with (
         serving(app) as server,
@@ -154,16 +150,15 @@ def test_slow_processing_of_a_large_body_does_not_delay_other_requests() -> None
 def test_probes_of_the_kubelet_are_answered_while_every_thread_renders_a_page() -> None:
     """Pages may wait for the API server. A liveness probe that waits behind them restarts the pod."""
     asked, probed = threading.Semaphore(0), threading.Event()
-    telemetry = Telemetry("web")
-    pages = create_pages("web", telemetry, lambda: "")
+    web = App(Telemetry("web"), {}, lambda: "")
 
-    @pages.get("/")
+    @web.pages.get("/")
     def page() -> str:
         asked.release()
         return "after the probe" if probed.wait(20.0) else "before"
 
     with (
-        serving(App(pages, {}, telemetry, lambda: "")) as server,
+        serving(web) as server,
         contextlib.ExitStack() as opened,
     ):
 

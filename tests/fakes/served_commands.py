@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from extender.cli.main import cli
-from extender.web.server import Server
+from extender.web.server import Part, Server
 from local_cluster.waiting import wait_until
 from recommender.cli.common import run
 
@@ -141,8 +141,8 @@ def listens(server: Server) -> bool:
 def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | Path) -> None:
     """Run a command until its probe, which is called once its server listens, returns."""
 
-    def serve(server: Server) -> None:
-        thread = threading.Thread(target=run_server, args=(server,))
+    def serve(server: Server, *parts: Part | None) -> None:
+        thread = threading.Thread(target=run_server, args=(server, *parts))
         thread.start()
         try:
             wait_until(lambda: listens(server), "the server to listen")

@@ -10,7 +10,7 @@ from extender.dashboard.job import Running, jobs_of
 from extender.dashboard.pages import dashboard
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.dashboard.watching import ClusterView, ClusterWatch
-from extender.web.app import App, Telemetry
+from extender.web.app import Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
@@ -141,5 +141,4 @@ class FakeReviewApi:
 
 
 def client(one: ClusterView, gate: AccessCheck | None = None) -> Client:
-    watch, telemetry = watch_of(one), Telemetry("web")
-    return Client(App(dashboard(watch, telemetry, gate), {}, telemetry, watch.not_ready))
+    return Client(dashboard(watch_of(one), Telemetry("web"), gate))

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from extender.web.service import LEASE, Service, ServiceOptions
+from extender.settings import Settings
+from extender.web.service import LEASE, Service
 from local_cluster.simulated.pods import create, read, template
 from local_cluster.waiting import wait_until
 from tests.extender.asgi import Client
@@ -15,7 +16,7 @@ from tests.extender.missing.stage import Json, Stage, Symptom
 
 @contextlib.contextmanager
 def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
-    running = Service(stage.api, ServiceOptions(lease_namespace=lease_namespace)).start()
+    running = Service(stage.api, Settings(), lease_namespace=lease_namespace).start()
     try:
         yield running
     finally:

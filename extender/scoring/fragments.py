@@ -5,33 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.pods.gpus import MILLI_PER_GPU, GpuRequest
 from extender.pods.pod import Pair
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
-from extender.view.devices import Mix, fullest_with_room
-
-Floats = NDArray[np.floating]
+from extender.view.devices import Floats, Mix, fullest_with_room
 
 
 class Free(NamedTuple):
-    """Free capacity of m nodes.
+    """Free capacity of m nodes."""
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes
-        (m,).
-    gpus
-        (most GPUs of a node, m), free thousandths of each.
-    part
-        (m,), thousandths of a GPU that a node offers as one.
-    """
-
+    # cpu_cores, memory_bytes: (m,)
     cpu_cores: Floats
     memory_bytes: Floats
-    gpus: Floats
-    part: Floats
+    gpus: Floats  # (most GPUs of a node, m), free thousandths of each
+    part: Floats  # (m,), thousandths of a GPU that a node offers as one
 
     def without(self, requests: Pair, gpu: GpuRequest) -> Free:
         """What is left with the pod on each node: it gets the fullest GPUs that fit, else the emptiest."""
@@ -80,7 +68,7 @@ STARVED_WEIGHT = 0.3
 """Weight of a starved GPU, which lacks CPU or memory for pods to come although the next one may still fit."""
 
 
-def score(request: PlacementRequest) -> NodeScores | None:
+def fragments(request: PlacementRequest) -> NodeScores | None:
     """1 where the fewest GPUs become unusable for the cluster's mix of pods; None if no node has free GPUs."""
     snapshot = request.snapshot
     if snapshot.mix is None:
@@ -100,7 +88,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     )
 
 
-def explain(facts: Facts) -> str:
-    """Such as `0.25 of 3.5 free GPUs would become unusable, 1 more would lack CPU or memory`."""
+def explain_fragments(facts: Facts) -> str:
     text = f"{facts['unusable']:.2g} of {facts['free']:g} free GPUs would become unusable"
     return f"{text}, {facts['starved']:.2g} more would lack CPU or memory" if facts["starved"] > 0.0 else text

@@ -1,0 +1,140 @@
+"""The scorers by name: each gives every node a value from 0 to 1, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from extender.pods.pod import DATA_ANNOTATION, PLACEMENT_ANNOTATION
+from extender.scoring.fragments import explain_fragments, fragments
+from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest, Scorer
+from extender.view.snapshot import Floats, Integers
+from recommender.contention.specon import WEIGHTS
+from recommender.records import CPU, MEMORY
+from recommender.units import counted
+
+FIT_MIN_VALUE = 0.8  # lowest `complement` of a node without overload
+
+OVERLOAD_MAX_VALUE = 0.3
+"""Highest `complement` of a node with overload. With the default weights all other scorers together cannot close the
+gap, so no pod overloads a node if another one would not be overloaded."""
+
+PEAK_TOLERANCE = 0.05  # peaks this close to the lowest count as equal, so that other scorers decide
+MEMORY_WEIGHT = 4.0  # missing memory kills, missing CPU only slows down
+STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
+
+
+def complement(request: PlacementRequest) -> NodeScores:
+    """Place pods together that peak at different times: less expected overload is better; without, a lower peak is.
+
+    Peaks count only if demand was learned, as kube-scheduler scores requests itself, and not for pods that ask to be
+    packed.
+    """
+    peak = request.peak
+    height = peak.max(axis=0)
+    values, overload = np.ones(len(height)), np.zeros(len(height))
+    fits: Integers | slice = slice(None)
+    if len(full := np.flatnonzero(height > 1.0 + ROUNDING_TOLERANCE)):
+        overload[full] = _overload(request, full)
+        fits = np.flatnonzero(overload == 0.0)
+        values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
+        values[fits] = 1.0
+        height = height[fits]
+    if len(height) and request.learned and request.pod.annotations.get(PLACEMENT_ANNOTATION) != "pack":
+        height = np.minimum(np.maximum(height, 0.0), 1.0)
+        above = height - height.min()
+        values[fits] -= (1.0 - FIT_MIN_VALUE) * np.where(above < PEAK_TOLERANCE, 0.0, above)
+    return NodeScores(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload})
+
+
+def _overload(request: PlacementRequest, nodes: Integers) -> Floats:
+    """Overload of these nodes as a share of each: mean over the hour for CPU, maximum for memory."""
+    excess = request.use[CPU][:, nodes] * request.per_unit[CPU, nodes] - 1.0
+    memory = request.peak[MEMORY, nodes]
+    missing = np.where(memory > 1.0 + ROUNDING_TOLERANCE, memory - 1.0, 0.0)
+    overload: Floats = np.where(excess > ROUNDING_TOLERANCE, excess, 0.0).mean(axis=0) + MEMORY_WEIGHT * missing
+    return overload
+
+
+def explain_complement(facts: Facts) -> str:
+    peaks = f"peaks at {facts['cpu']:.0%} CPU and {facts['memory']:.0%} memory"
+    return f"{peaks}, too much" if facts["overload"] > 0.0 else peaks
+
+
+SCORE_RANGE = 100.0
+"""A node whose S exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the same in any
+cluster."""
+
+
+def specon(request: PlacementRequest) -> NodeScores:
+    """Prefer nodes with the fewest jobs that still learn (SpeCon, algorithm 4): S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
+
+    Nodes with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
+    """
+    counts = request.at_nodes(request.snapshot.categories)
+    sums = np.dot(WEIGHTS, counts)
+    values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
+    return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
+
+
+def explain_specon(facts: Facts) -> str:
+    return f"S = {facts['S']:g}: {facts['pc']:g} progressing, {facts['wc']:g} watching, {facts['cc']:g} converged"
+
+
+def data(request: PlacementRequest) -> NodeScores | None:
+    """The mean share of the pod's data sets that a node stores; None if it needs none or none is known."""
+    stored = request.snapshot.data
+    wanted = {name.strip() for name in request.pod.annotations.get(DATA_ANNOTATION, "").split(",") if name.strip()}
+    known = [stored[name] for name in sorted(wanted) if name in stored]
+    if not known:
+        return None
+    present = np.sum(known, axis=0)[request.places]
+    return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
+
+
+def explain_data(facts: Facts) -> str:
+    return f"{facts['present']:g} of {facts['wanted']:g} data sets"
+
+
+def pack(request: PlacementRequest) -> NodeScores:
+    """FfDL's PACK: the pods of a job on as few nodes as possible.
+
+    Nodes with most pods of the job are best; for its first pod the fullest ones, by requests of CPU, memory and the
+    pod's extended resources.
+    """
+    peers = request.peers_on
+    snapshot, places = request.snapshot, request.places
+    asked = snapshot.requested[:, places] + np.asarray(request.pod.requests)[:, None]
+    shares = [*(asked * snapshot.per_unit[:, places])]
+    for name, need in request.pod.extended.items():
+        if name in snapshot.devices.extended:
+            there = snapshot.devices.extended[name]
+            shares.append((there.requested[places] + need) / np.maximum(there.allocatable[places], need))
+    full = np.mean(shares, axis=0).clip(0.0, 1.0)
+    values = 0.5 + 0.5 * peers / peers.max() if peers.any() else full
+    return NodeScores(np.where(peers.any() & (peers == 0), 0.5 * full, values), {"peers": peers, "full": full})
+
+
+def explain_pack(facts: Facts) -> str:
+    return f"{explain_spread(facts)}, {facts['full']:.0%} requested"
+
+
+def spread(request: PlacementRequest) -> NodeScores | None:
+    """FfDL's SPREAD: the fewer pods of the job on a node, the better; None if there are none anywhere."""
+    peers = request.peers_on
+    return NodeScores(1.0 - peers / peers.max(), {"peers": peers}) if peers.any() else None
+
+
+def explain_spread(facts: Facts) -> str:
+    return f"{counted(int(facts['peers']), 'pod')} of its job"
+
+
+SCORERS: Mapping[str, Scorer] = {
+    "complement": Scorer(complement, explain_complement),
+    "specon": Scorer(specon, explain_specon),
+    "data": Scorer(data, explain_data),
+    "fragments": Scorer(fragments, explain_fragments),
+    "pack": Scorer(pack, explain_pack),
+    "spread": Scorer(spread, explain_spread),
+}
