@@ -49,12 +49,10 @@ class EngineDriver:
         return report
 
     def steps(self, n: int, sample_interval_s: float = 1.0) -> Sequence[Report]:
-        """`n` steps."""
         return [self.step(sample_interval_s) for _ in range(n)]
 
     @property
     def targets(self) -> Mapping[Group, Target]:
-        """The targets of the engine."""
         return self.engine.targets
 
     def target(self, group: Group = MAIN) -> tuple[float, float]:

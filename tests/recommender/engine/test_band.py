@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,51 +81,48 @@ def estimate_of(lower: float, target: float, upper: float) -> FloatArray:
     return np.array([[[lower] * 2, [target] * 2, [upper] * 2]])
 
 
+BEFORE = estimate_of(0.5, 1.0, 10.0)
+
+
 def published(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
     """The lower bound, target and upper bound of CPU and of memory."""
-    found: list[list[float]] = with_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[
-        0
-    ].T.tolist()
-    return found
+    return with_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[0].T.tolist()
 
 
-def test_default_bounds_that_narrow_a_little_with_each_sample_are_kept() -> None:
-    before = estimate_of(0.5, 1.0, 10.0)
-    assert published(estimate_of(0.55, 1.01, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
-    assert published(estimate_of(0.5, 1.0, 7.0), before) == [[0.5, 1.0, 7.0]] * 2
-    assert published(estimate_of(0.7, 1.0, 10.0), before) == [[0.7, 1.0, 10.0]] * 2
-    assert published(estimate_of(0.5, 1.2, 10.0), before) == [[0.5, 1.2, 10.0]] * 2
-    assert published(estimate_of(0.45, 1.0, 10.0), before) == [[0.45, 1.0, 10.0]] * 2, "wider bounds are followed"
-    assert published(estimate_of(0.5, 1.0, 10.5), before) == [[0.5, 1.0, 10.5]] * 2
-    assert published(estimate_of(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
+@pytest.mark.parametrize("bounds", [(0.55, 1.01, 9.0), (0.55, 1.0, 10.0), (0.5, 1.0, 9.0)])
+def test_default_bounds_that_narrow_a_little_with_each_sample_are_kept(bounds: tuple[float, float, float]) -> None:
+    assert published(estimate_of(*bounds), BEFORE) == [[0.5, 1.0, 10.0]] * 2
 
 
-def test_default_bounds_are_kept_if_only_one_of_them_narrows() -> None:
-    before = estimate_of(0.5, 1.0, 10.0)
-    assert published(estimate_of(0.55, 1.0, 10.0), before) == [[0.5, 1.0, 10.0]] * 2
-    assert published(estimate_of(0.5, 1.0, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
+@pytest.mark.parametrize(
+    "bounds",
+    [(0.5, 1.0, 7.0), (0.7, 1.0, 10.0), (0.5, 1.2, 10.0), (0.45, 1.0, 10.0), (0.5, 1.0, 10.5)],
+    ids=["upper bound", "lower bound", "target", "wider below", "wider above"],
+)
+def test_default_bounds_that_move_much_or_widen_are_followed(bounds: tuple[float, float, float]) -> None:
+    assert published(estimate_of(*bounds), BEFORE) == [[*bounds]] * 2
+    assert published(estimate_of(*bounds), NEVER) == [[*bounds]] * 2
+
+
+@pytest.mark.parametrize("bounds", [(0.55, 1.05, 9.0), (0.52, 1.0, 10.0), (0.5, 1.0, 9.7), (0.505, 1.01, 9.9)])
+def test_where_a_change_evicts_the_default_target_and_bounds_are_followed_closely(
+    bounds: tuple[float, float, float],
+) -> None:
+    """A pod recreated at another time, or with another request, would be due for its next update at another time."""
+    assert published(estimate_of(*bounds), BEFORE, evicts=True) == [[*bounds]] * 2
+
+
+def test_where_a_change_evicts_bounds_that_narrow_by_a_hundredth_are_kept() -> None:
+    narrower = estimate_of(0.505, 1.0, 9.9)
+    assert published(narrower, BEFORE, evicts=True) == [[0.5, 1.0, 10.0]] * 2
+    moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), narrower, BEFORE, OPTIONS)
+    assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "a target that rails moved is not the default's"
 
 
 def test_default_bounds_are_kept_only_if_the_targets_of_both_resources_are() -> None:
     estimate = estimate_of(0.55, 1.0, 9.0)
     estimate[:, 1, 0] = 1.2
-    assert published(estimate, estimate_of(0.5, 1.0, 10.0)) == [[0.55, 1.2, 9.0], [0.55, 1.0, 9.0]]
-
-
-def test_where_a_change_evicts_the_default_target_and_bounds_are_followed_closely() -> None:
-    """A pod recreated at another time, or with another request, would be due for its next update at another time."""
-    before = estimate_of(0.5, 1.0, 10.0)
-    assert published(estimate_of(0.55, 1.05, 9.0), before, evicts=True) == [[0.55, 1.05, 9.0]] * 2
-    assert published(estimate_of(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
-    assert published(estimate_of(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
-    assert published(estimate_of(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
-    moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), estimate_of(0.505, 1.0, 9.9), before, OPTIONS)
-    assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "a target that rails moved is not the default's"
-
-
-def test_where_a_change_evicts_the_default_target_is_followed_however_little_it_moves() -> None:
-    before = estimate_of(0.5, 1.0, 10.0)
-    assert published(estimate_of(0.505, 1.01, 9.9), before, evicts=True) == [[0.505, 1.01, 9.9]] * 2
+    assert published(estimate, BEFORE) == [[0.55, 1.2, 9.0], [0.55, 1.0, 9.0]]
 
 
 def test_default_bounds_contain_the_target_even_where_rails_moved_it() -> None:
@@ -136,11 +134,8 @@ def test_a_forecast_has_a_narrow_band_and_a_guess_the_default_bounds() -> None:
     """Bounds of the other kind are not kept: narrow ones disrupt pods for a guess, wide ones hold back a forecast."""
     groups = GroupArrays()
     groups.grow(4)
-    groups.default_estimate[:], groups.published[:], groups.advised[:] = (
-        estimate_of(0.9, 1.0, 1.1),
-        1.0,
-        estimate_of(0.99, 1.0, 1.01),
-    )
+    groups.default_estimate[:], groups.published[:] = estimate_of(0.9, 1.0, 1.1), 1.0
+    groups.advised[:] = estimate_of(0.99, 1.0, 1.01)
     groups.advised[3], groups.advised_in_default_bounds[:] = estimate_of(0.88, 1.0, 1.13), [False, False, True, True]
     as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
     found = banded_targets(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)

@@ -409,6 +409,16 @@ def test_a_restarted_engine_continues_and_publishes_nothing_new() -> None:
     assert after.engine.groups.arrays.established[after.engine.groups.slots[MAIN]]
 
 
+def test_after_a_restart_kept_times_in_the_future_count_as_now() -> None:
+    before = EngineDriver()
+    before.steps(90)
+    after = EngineDriver(Kept(before), now_s=before.now_s - 86400.0)
+    after.step()
+    arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
+    assert arrays.changed_s[slot].max() <= after.now_s
+    assert arrays.peak_day[slot] == after.now_s // 86400.0
+
+
 @pytest.mark.parametrize(
     ("kept_member", "down_s"), [(None, 0.0), ({"curve": None}, 0.0), ({}, 150.0)], ids=["none", "no fit", "too old"]
 )
@@ -568,13 +578,3 @@ def test_after_a_clock_is_set_back_no_time_is_in_the_future_and_ages_continue() 
     driver.containers = {A: running(started_s=driver.now_s + 50.0, restarts=1)}
     driver.steps(2)
     assert driver.engine.fleet.ages_s(np.array([member.slot]), driver.now_s)[0] <= 2.0
-
-
-def test_after_a_restart_kept_times_in_the_future_count_as_now() -> None:
-    before = EngineDriver()
-    before.steps(90)
-    after = EngineDriver(Kept(before), now_s=before.now_s - 86400.0)
-    after.step()
-    arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
-    assert arrays.changed_s[slot].max() <= after.now_s
-    assert arrays.peak_day[slot] == after.now_s // 86400.0

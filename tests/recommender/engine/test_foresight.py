@@ -189,42 +189,30 @@ def test_a_steady_container_with_misleading_phases_gets_its_own_peak() -> None:
     assert plans.explain(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
 
 
+PLAN = foresight().state.of(0)
+NO_PHASE = MODEL.detector.n_phases + 1
+ONE_NEGATIVE = np.where(np.arange(PLAN["own_sum"].size) == 1, -1.0, 1.0).reshape(PLAN["own_sum"].shape)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         {"phase": 99},
-        {"before": 99},
-        {"chosen": [9]},
+        {"before": NO_PHASE + 1},
+        {"chosen": [len(PLAN["record"])]},
         {"record": [[np.nan]] * 3},
         {"gain": -np.ones((3, 1))},
+        {"own_sum": ONE_NEGATIVE},
         {"total": [1.0, 1.0]},
         {"dwell": "much"},
     ],
 )
 def test_a_kept_plan_that_does_not_fit_is_refused(damage: dict[str, object]) -> None:
     plans = foresight()
-    kept = plans.state.of(0)
-    plans.restore(0, kept)
+    plans.restore(0, PLAN | {"before": NO_PHASE})
+    assert plans.state.before[0] == NO_PHASE
     with pytest.raises(BadArtifact, match="does not fit this model"):
-        plans.restore(0, kept | damage)
-
-
-def test_a_kept_plan_with_one_negative_number_or_an_unknown_expert_is_refused() -> None:
-    plans = foresight()
-    kept = plans.state.of(0)
-    negative = np.where(np.arange(kept["own_sum"].size) == 1, -1.0, 1.0).reshape(kept["own_sum"].shape)
-    for damage in ({"own_sum": negative}, {"chosen": [len(kept["record"])]}):
-        with pytest.raises(BadArtifact, match="does not fit this model"):
-            plans.restore(0, kept | damage)
-
-
-def test_a_kept_plan_may_have_no_phase_before_the_present_one() -> None:
-    plans, phases = foresight(), MODEL.detector.n_phases + 1
-    kept = plans.state.of(0)
-    plans.restore(0, kept | {"before": phases})
-    assert plans.state.before[0] == phases
-    with pytest.raises(BadArtifact, match="no such phase"):
-        plans.restore(0, kept | {"before": phases + 1})
+        plans.restore(0, PLAN | damage)
 
 
 def test_a_model_without_demand_is_refused() -> None:

@@ -173,6 +173,13 @@ def test_a_reused_slot_keeps_nothing_of_its_former_group() -> None:
         np.testing.assert_array_equal(part, fresh.arrays.of(fresh.slots[SIDE])[name], err_msg=name)
 
 
+def one_group(start: GroupStart = GroupStart(HistogramAggregate(), NOTHING)) -> tuple[Groups, int]:  # noqa: B008
+    """A group, and its slot."""
+    groups = Groups()
+    groups.add(MAIN, start, NOW_S, MARGIN)
+    return groups, groups.slots[MAIN]
+
+
 def test_each_of_many_groups_has_its_own_slot() -> None:
     groups = Groups()
     for number in range(40):
@@ -196,9 +203,7 @@ def test_each_group_has_its_own_rules() -> None:
 
 
 def test_requests_of_a_group_are_the_largest_among_its_running_containers() -> None:
-    groups = Groups()
-    groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group()
     groups.update_running(
         slot,
         [
@@ -214,16 +219,13 @@ def test_requests_of_a_group_are_the_largest_among_its_running_containers() -> N
 
 
 def test_kills_of_a_group_are_costly_if_those_of_any_of_its_containers_are() -> None:
-    groups = Groups()
-    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
-    groups.update_running(groups.slots[MAIN], [running(), running(costly=True)])
-    assert groups.arrays.costly[groups.slots[MAIN]]
+    groups, slot = one_group()
+    groups.update_running(slot, [running(), running(costly=True)])
+    assert groups.arrays.costly[slot]
 
 
 def test_a_node_lacks_room_from_the_first_deferred_resize_to_an_hour_after_the_last() -> None:
-    groups = Groups()
-    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group()
     groups.update_running(slot, [running(deferred_since_s=NOW_S + after_s) for after_s in (100.0, 200.0)])
     assert groups.arrays.deferred_since_s[slot] == NOW_S + 100.0
     groups.update_running(slot, [running()])
@@ -235,9 +237,7 @@ def test_without_memory_history_the_estimate_is_the_target_or_the_request_not_ze
     """A checkpoint may hold CPU only: it lacks the memory peak of the current day."""
     history = with_history(0.5, 0.0)
     history.past.histograms[MEMORY] = empty_histograms()[MEMORY]
-    groups = Groups()
-    groups.add(MAIN, GroupStart(history, (1.0, 4.8 * GIB)), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group(GroupStart(history, (1.0, 4.8 * GIB)))
     groups.query_default(np.array([slot]), NOW_S)
     assert groups.arrays.default_estimate[slot, :, MEMORY].tolist() == [4.8 * GIB] * 3
     groups.update_running(slot, [running(requests=(1.0, 6 * GIB))])
@@ -246,9 +246,7 @@ def test_without_memory_history_the_estimate_is_the_target_or_the_request_not_ze
 
 
 def test_a_new_group_has_the_target_of_its_status_and_the_peak_of_its_history() -> None:
-    groups = Groups()
-    groups.add(MAIN, GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group(GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)))
     assert groups.arrays.published[slot].tolist() == [1.0, 4 * GIB]
     assert groups.arrays.established[slot], "by the containers before the restart"
     assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
@@ -256,9 +254,7 @@ def test_a_new_group_has_the_target_of_its_status_and_the_peak_of_its_history() 
 
 
 def test_the_most_memory_used_is_the_larger_of_the_histogram_and_the_peak() -> None:
-    groups = Groups()
-    groups.add(MAIN, GroupStart(with_history(0.5, 2.0), NOTHING), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group(GroupStart(with_history(0.5, 2.0), NOTHING))
     for peak_gib, gib in ((8.0, 8.0), (0.5, 2.0)):
         groups.arrays.peak_bytes[slot] = peak_gib * GIB
         assert groups.most_used(slot)[MEMORY] / GIB == pytest.approx(gib, rel=0.06)
@@ -267,9 +263,8 @@ def test_the_most_memory_used_is_the_larger_of_the_histogram_and_the_peak() -> N
 @pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "unreadable"])
 def test_without_kept_state_the_peak_is_the_published_memory_without_its_margin(kept: dict[str, object] | None) -> None:
     """A checkpoint lacks the memory peak of the current day."""
-    groups = Groups()
-    groups.add(MAIN, GroupStart(with_history(0.5, 0.5), (1.0, 4.4 * GIB), kept), NOW_S, MARGIN)
-    assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB)
+    groups, slot = one_group(GroupStart(with_history(0.5, 0.5), (1.0, 4.4 * GIB), kept))
+    assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB)
 
 
 def eventful_groups() -> Groups:
@@ -332,15 +327,12 @@ def test_a_group_without_kept_state_logs_nothing(caplog: pytest.LogCaptureFixtur
 def test_kept_state_without_peaks_gets_those_of_the_history() -> None:
     past = eventful_groups()
     kept = past.kept(past.slots[MAIN]) | {"peak_bytes": [0.0] * PEAK_DAYS}
-    groups = Groups()
-    groups.add(MAIN, GroupStart(with_history(0.5, 4.0), NOTHING, kept), NOW_S, MARGIN)
-    assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB, rel=0.06)
+    groups, slot = one_group(GroupStart(with_history(0.5, 4.0), NOTHING, kept))
+    assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)
 
 
 def test_a_container_that_leaves_adds_its_usage_to_the_history() -> None:
-    groups = Groups()
-    groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
-    slot = groups.slots[MAIN]
+    groups, slot = one_group()
     session = groups.session(slot, instance(0))
     session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))
     groups.leave([instance(0), instance(1)])

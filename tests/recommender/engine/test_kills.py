@@ -39,14 +39,10 @@ def test_an_oom_killed_container_needs_its_memory_or_its_peak_and_a_bump(
     assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
 
 
-def test_bumped_memory_is_in_whole_bytes() -> None:
-    assert bumped_memory_bytes(1e9 + 1.0, 0.0) == 1_200_000_001.0
-
-
-def test_an_absurd_bump_of_a_policy_is_bounded_as_by_the_default_recommender() -> None:
+def test_bumped_memory_is_in_whole_bytes_and_bounded_as_by_the_default_recommender() -> None:
     """`oomBumpUpRatio: 1e300` passes the validation of the VPA."""
-    assert bumped_memory_bytes(4 * GIB, 0.0, 1e300) == 1e14
-    assert bumped_memory_bytes(4 * GIB, 0.0, None, 1e300) == 1e14
+    assert bumped_memory_bytes(1e9 + 1.0, 0.0) == 1_200_000_001.0
+    assert bumped_memory_bytes(4 * GIB, 0.0, 1e300) == bumped_memory_bytes(4 * GIB, 0.0, None, 1e300) == 1e14
 
 
 def oom_kill(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **fields: Any) -> Kill:
@@ -107,20 +103,13 @@ def test_a_kill_raises_the_target_to_the_known_peak_at_once_and_not_kill_by_kill
     assert driver.target()[1] >= 4.4
 
 
-def test_a_kill_of_a_container_without_memory_sets_the_floor_to_the_minimum_bump() -> None:
+def test_the_floor_is_at_least_the_minimum_bump_and_a_later_kill_with_less_memory_does_not_lower_it() -> None:
     driver = EngineDriver()
     driver.usage.clear()
-    driver.kills = [oom_kill(driver, 0.0)]
-    assert driver.step().kills == 1
-    assert floor_gib(driver) * GIB == 100 * MIB
-
-
-def test_a_later_kill_with_less_memory_does_not_lower_the_floor() -> None:
-    driver = EngineDriver()
-    for had_gib in (4.0, 1.0):
+    for had_gib, floor in ((0.0, 100 * MIB / GIB), (4.0, 4.8), (1.0, 4.8)):
         driver.kills = [oom_kill(driver, had_gib)]
-        driver.step()
-    assert floor_gib(driver) == pytest.approx(4.8)
+        assert driver.step().kills == 1
+        assert floor_gib(driver) == pytest.approx(floor)
 
 
 def test_an_old_kill_is_refused_and_one_in_the_future_counts_as_now() -> None:
@@ -185,6 +174,11 @@ def a_class_at_one_gib(driver: EngineDriver) -> ClassMemory:
     return driver.engine.classes.runs(BERT, "main").memory
 
 
+def assert_one_killed_run(memory: ClassMemory) -> None:
+    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
+    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+
+
 def test_repeated_kills_of_a_pod_are_one_run_of_its_class_but_each_raises_its_target() -> None:
     """It leaks: it uses up whatever it is given, up to the largest node."""
     driver = EngineDriver(workload="bert")
@@ -196,8 +190,7 @@ def test_repeated_kills_of_a_pod_are_one_run_of_its_class_but_each_raises_its_ta
         driver.step()
         had_gib = driver.target()[1]
     assert floor_gib(driver) > 100.0
-    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
-    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+    assert_one_killed_run(memory)
 
 
 def test_kills_of_the_pods_that_replace_a_killed_one_raise_its_class_no_further() -> None:
@@ -213,8 +206,7 @@ def test_kills_of_the_pods_that_replace_a_killed_one_raise_its_class_no_further(
         driver.step()
         had_gib = driver.target()[1]
     assert floor_gib(driver) > 4.9
-    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
-    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+    assert_one_killed_run(memory)
 
 
 def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> None:

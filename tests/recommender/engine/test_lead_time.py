@@ -18,6 +18,11 @@ NOTHING = (math.nan, math.nan)
 VPAS = itertools.count()
 
 
+@pytest.fixture
+def lead() -> LeadTime:
+    return LeadTime(None, 0.0)
+
+
 def published(
     lead: LeadTime, key: object, target: tuple[float, float], requests: tuple[float, float], at_s: float
 ) -> None:
@@ -45,9 +50,8 @@ def test_the_lead_time_is_what_nine_of_ten_resizes_took_and_one_sample() -> None
     assert lead.seconds == 55.0 + 15.0
 
 
-def test_from_three_resizes_on_the_longest_delay_is_taken_with_a_margin() -> None:
+def test_from_three_resizes_on_the_longest_delay_is_taken_with_a_margin(lead: LeadTime) -> None:
     """Under the default, stages shorter than it never get less, so there might be no fourth resize."""
-    lead = LeadTime(None, 0.0)
     for number in range(MIN_DELAYS):
         assert lead.seconds == DEFAULT_DELAY_S
         resized(lead, after_s=3.0, key=str(number))
@@ -61,8 +65,7 @@ def test_a_configured_lead_time_is_used_as_it_is() -> None:
     assert lead.seconds == 120.0
 
 
-def test_a_delay_counts_from_the_first_time_a_target_was_published() -> None:
-    lead = LeadTime(None, 0.0)
+def test_a_delay_counts_from_the_first_time_a_target_was_published(lead: LeadTime) -> None:
     for at_s in range(0, MIN_DELAYS * 100, 100):
         for round_s in (0.0, 15.0, 30.0):
             published(lead, "a", MUCH, LITTLE, at_s + round_s)
@@ -71,8 +74,7 @@ def test_a_delay_counts_from_the_first_time_a_target_was_published() -> None:
     assert lead.seconds == 45.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
-def test_another_target_restarts_the_measurement() -> None:
-    lead = LeadTime(None, 0.0)
+def test_another_target_restarts_the_measurement(lead: LeadTime) -> None:
     for _ in range(MIN_DELAYS):
         published(lead, "a", (0.5, GIB), LITTLE, 0.0)
         published(lead, "a", MUCH, LITTLE, 40.0)
@@ -80,8 +82,7 @@ def test_another_target_restarts_the_measurement() -> None:
     assert lead.seconds == 10.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
-def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publication() -> None:
-    lead = LeadTime(None, 0.0)
+def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publication(lead: LeadTime) -> None:
     published(lead, "a", MUCH, LITTLE, 0.0)
     published(lead, "a", LITTLE, LITTLE, 10.0)
     published(lead, "a", MUCH, LITTLE, 20.0)
@@ -89,52 +90,41 @@ def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publicati
 
 
 @pytest.mark.parametrize(
-    ("target", "requests"),
+    ("target", "requests", "resizes"),
     [
-        pytest.param(MUCH, MUCH, id="the same"),
-        pytest.param((0.9, math.nan), (0.9, 5 * GIB), id="no memory target"),
-        pytest.param((0.9004, 2 * GIB), (0.9, 2 * GIB), id="whole millicores"),
-        pytest.param((0.9, 2 * GIB), (0.9, 2 * GIB + 1000.0), id="a page more"),
+        pytest.param(MUCH, MUCH, 0, id="the same"),
+        pytest.param((0.9, math.nan), (0.9, 5 * GIB), 0, id="no memory target"),
+        pytest.param((0.9004, 2 * GIB), (0.9, 2 * GIB), 0, id="whole millicores"),
+        pytest.param((0.9, 2 * GIB), (0.9, 2 * GIB + 1000.0), 0, id="a page more"),
+        pytest.param((10.0, GIB), (10.08, GIB), 0, id="within 1%"),
+        pytest.param((10.0, GIB), (10.12, GIB), 1, id="more than 1% above"),
+        pytest.param((10.0, GIB), (9.88, GIB), 1, id="more than 1% below"),
+        pytest.param((0.05, GIB), (0.0508, GIB), 0, id="within a millicore"),
+        pytest.param((0.05, GIB), (0.0512, GIB), 1, id="more than a millicore above"),
     ],
 )
-def test_a_target_that_is_already_met_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
-    lead = LeadTime(None, 0.0)
-    published(lead, "a", target, requests, 0.0)
-    lead.observe("a", requests, 1.0)
-    assert len(lead) == 0
-
-
-@pytest.mark.parametrize(
-    ("cores", "requests", "resizes"),
-    [(10.0, 10.08, 0), (10.0, 10.12, 1), (10.0, 9.88, 1), (0.05, 0.0508, 0), (0.05, 0.0512, 1)],
-)
-def test_a_request_within_one_percent_or_a_millicore_of_the_target_meets_it(
-    cores: float, requests: float, resizes: int
+def test_a_target_that_is_already_met_is_no_resize(
+    lead: LeadTime, target: tuple[float, float], requests: tuple[float, float], resizes: int
 ) -> None:
-    lead = LeadTime(None, 0.0)
-    published(lead, "a", (cores, GIB), (requests, GIB), 0.0)
-    lead.observe("a", (cores, GIB), 1.0)
+    published(lead, "a", target, requests, 0.0)
+    lead.observe("a", target, 1.0)
     assert len(lead) == resizes
 
 
-def test_a_container_without_requests_is_resized_once_it_has_them() -> None:
-    lead = LeadTime(None, 0.0)
-    published(lead, "a", MUCH, NOTHING, 0.0)
-    lead.observe("a", NOTHING, 1.0)
+@pytest.mark.parametrize(
+    ("first", "then"), [(NOTHING, NOTHING), (LITTLE, (MUCH[0], LITTLE[1]))], ids=["without requests", "CPU alone"]
+)
+def test_a_container_is_resized_once_it_has_the_whole_target(
+    lead: LeadTime, first: tuple[float, float], then: tuple[float, float]
+) -> None:
+    published(lead, "a", MUCH, first, 0.0)
+    lead.observe("a", then, 1.0)
     assert len(lead) == 0
     lead.observe("a", MUCH, 2.0)
     assert len(lead) == 1
 
 
-def test_a_resize_of_cpu_alone_does_not_reach_the_target() -> None:
-    lead = LeadTime(None, 0.0)
-    published(lead, "a", MUCH, LITTLE, 0.0)
-    lead.observe("a", (MUCH[0], LITTLE[1]), 5.0)
-    assert len(lead) == 0
-
-
-def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
-    lead = LeadTime(None, 0.0)
+def test_the_wait_for_room_on_a_full_node_is_not_measured(lead: LeadTime) -> None:
     published(lead, "a", MUCH, LITTLE, 0.0)
     lead.observe("a", LITTLE, 5.0, deferred=True)
     published(lead, "a", MUCH, LITTLE, 15.0)
@@ -142,24 +132,21 @@ def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
     assert len(lead) == 0
 
 
-def test_a_delay_above_the_maximum_is_not_measured() -> None:
-    lead = LeadTime(None, 0.0)
+def test_a_delay_above_the_maximum_is_not_measured(lead: LeadTime) -> None:
     resized(lead, after_s=MAX_DELAY_S + 1.0)
     assert len(lead) == 0
     resized(lead, after_s=MAX_DELAY_S, key="b")
     assert len(lead) == 1
 
 
-def test_a_removed_container_is_not_measured() -> None:
-    lead = LeadTime(None, 0.0)
+def test_a_removed_container_is_not_measured(lead: LeadTime) -> None:
     published(lead, "a", MUCH, LITTLE, 0.0)
     lead.keep_only({"b"})
     lead.observe("a", MUCH, 5.0)
     assert len(lead) == 0
 
 
-def test_an_updater_that_becomes_quicker_shortens_the_lead_time() -> None:
-    lead = LeadTime(None, 0.0)
+def test_an_updater_that_becomes_quicker_shortens_the_lead_time(lead: LeadTime) -> None:
     for _ in range(MAX_DELAYS):
         resized(lead, after_s=60.0)
     for _ in range(MAX_DELAYS):
@@ -167,8 +154,7 @@ def test_an_updater_that_becomes_quicker_shortens_the_lead_time() -> None:
     assert (len(lead), lead.seconds) == (MAX_DELAYS, 5.0)
 
 
-def test_a_deployment_of_many_pods_counts_as_one_resize() -> None:
-    lead = LeadTime(None, 0.0)
+def test_a_deployment_of_many_pods_counts_as_one_resize(lead: LeadTime) -> None:
     for number in range(10):
         resized(lead, after_s=60.0, key=str(number))
     for number in range(200):
@@ -178,8 +164,7 @@ def test_a_deployment_of_many_pods_counts_as_one_resize() -> None:
     assert (len(lead), lead.seconds) == (11, 60.0)
 
 
-def test_of_the_pods_of_a_vpa_the_last_to_get_its_target_counts() -> None:
-    lead = LeadTime(None, 0.0)
+def test_of_the_pods_of_a_vpa_the_last_to_get_its_target_counts(lead: LeadTime) -> None:
     for number in range(11):  # of two replicas the updater resizes one in each of its rounds
         for replica in range(2):
             lead.published((number, replica), MUCH, LITTLE, 100.0, ("team", str(number)))
@@ -188,8 +173,7 @@ def test_of_the_pods_of_a_vpa_the_last_to_get_its_target_counts() -> None:
     assert (len(lead), lead.seconds) == (11, 120.0)
 
 
-def test_a_namespace_that_resizes_its_own_pods_at_once_does_not_shorten_the_lead_time_of_others() -> None:
-    lead = LeadTime(None, 0.0)
+def test_a_namespace_that_resizes_its_own_pods_at_once_does_not_shorten_the_lead_time_of_others(lead: LeadTime) -> None:
     for number in range(MAX_DELAYS):
         lead.published("a", MUCH, LITTLE, 100.0 * number, ("other", str(number)))
         lead.observe("a", MUCH, 100.0 * number + 60.0)
@@ -215,14 +199,7 @@ def test_the_lead_time_is_bounded_for_all_delays(delays_s: list[float], sample_s
     assert sample_s <= lead.seconds <= MAX_DELAY_S + sample_s
 
 
-def test_a_clock_that_is_set_back_does_not_lengthen_the_lead_time() -> None:
-    lead = LeadTime(None, 0.0)
-    published(lead, "a", MUCH, LITTLE, 100.0)
-    lead.observe("a", MUCH, 50.0)
-    assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)
-
-
-def test_after_a_clock_is_set_back_a_resize_has_no_delay() -> None:
-    lead = LeadTime(None, 0.0)
+def test_after_a_clock_is_set_back_a_resize_has_no_delay(lead: LeadTime) -> None:
     published(lead, "a", MUCH, LITTLE, 100.0)
     assert lead.observe("a", MUCH, 50.0) == 0.0
+    assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)

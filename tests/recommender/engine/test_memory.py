@@ -87,29 +87,16 @@ def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_need
     assert not world.fleet.arrays.promised[[without_class, with_killed_run]].any()
 
 
-def test_a_cold_start_without_a_bound_gets_present_memory_or_what_a_killed_run_needed() -> None:
+def test_a_cold_start_gets_the_bound_of_its_class_or_else_present_memory_or_what_a_killed_run_needed() -> None:
+    assert cold_start_memory(four_runs(), 3 * GIB, math.nan, 0.01) == (4 * GIB * MARGIN_OF_FOUR, True)
     runs = ClassRuns()
     runs.memory = ClassMemory([RunMemory(5 * GIB, np.zeros(AGES), True)])
     found = [cold_start_memory(runs, present_gib * GIB, math.nan, 0.01) for present_gib in (3.0, 6.0)]
     assert found == [(5 * GIB, False), (6 * GIB, False)]
 
 
-def test_a_cold_start_gets_the_memory_bound_of_its_class() -> None:
-    assert cold_start_memory(four_runs(), 3 * GIB, math.nan, 0.01) == (4 * GIB * MARGIN_OF_FOUR, True)
-
-
-def test_a_container_whose_start_was_not_seen_gets_the_peak_of_its_group() -> None:
-    world = World()
-    seen = a_run(world, None, 40, 1.0)
-    old = a_run(world, None, 40, 1.0)
-    world.fleet.arrays.start_cell[old] = int(NOW_S) - 3600
-    world.groups.peak_bytes[0, 1] = 6 * GIB
-    assert wanted_gib(world, seen) == pytest.approx(1.1)
-    assert wanted_gib(world, old) == pytest.approx(6.6)
-
-
 @pytest.mark.parametrize(("step_s", "cells", "gib"), [(1.0, 120, 1.1), (1.0, 121, 6.6), (15.0, 8, 1.1), (15.0, 9, 6.6)])
-def test_a_start_counts_as_seen_if_the_first_sample_comes_within_two_minutes(
+def test_a_container_whose_start_was_not_seen_within_two_minutes_gets_the_peak_of_its_group(
     step_s: float, cells: int, gib: float
 ) -> None:
     world = World()

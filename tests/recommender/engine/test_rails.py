@@ -48,6 +48,16 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(LITTLE_HISTORY, history_days=0.01, requests=(2.0, 1 * GIB)),
         [2.0, 2.0], ["fallback", "no shrinking on a guess"],
     ),
+    "a guess for one resource raises only that to the request": (
+        doubted(
+            LITTLE_HISTORY, history_days=0.01, wanted=(0.5, np.nan), default_estimate=NO_HISTORY, requests=(2.0, GIB),
+        ),
+        [0.5, np.nan], ["fallback"],
+    ),
+    "without history the fallback is named before the other rails": (
+        doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY, working_set_bytes=2 * GIB),
+        [0.5, 2.2], ["fallback", "working set"],
+    ),
     "with an hour of history the default target is no guess": (
         doubted(PHASE_UNKNOWN, history_days=1 / 24, requests=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
@@ -126,8 +136,8 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "memory does not fall in the step that first wants less": (
         {"published": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
-    "memory falls in steps": (
-        {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 3.2], ["slow shrink"],
+    "memory falls in steps once less was wanted for exactly ten minutes": (
+        {"published": (0.5, 4.0 * GIB), "less_memory_since_s": NOW_S - 600.0}, [0.5, 3.2], ["slow shrink"],
     ),
     "the last small step goes all the way": (
         {"published": (0.5, 1.6 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 1.5], [],
@@ -248,6 +258,9 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(SILENT, silent=True, published=(0.5, 1 * GIB), kill_floor_bytes=1.2 * GIB),
         [0.5, 2.0], ["fallback", "silence"],
     ),
+    "without samples a kill whose floor is already published moves no target": (
+        {"silent": True, "published": (0.5, 1.2 * GIB), "kill_floor_bytes": 1.2 * GIB}, [0.5, 1.2], ["silence"],
+    ),
     "without samples a kill still raises memory": (
         {"silent": True, "published": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
@@ -268,19 +281,6 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
         assert [rail for rail, _ in notes] == rails, name
 
 
-def test_a_guess_for_only_one_resource_is_not_raised_to_the_requests() -> None:
-    guess = doubted(LITTLE_HISTORY, history_days=0.01, wanted=(0.5, np.nan), default_estimate=NO_HISTORY)
-    found = apply_rails(situation([{**guess, "requests": (2.0, GIB)}]), OPTIONS).target[0]
-    assert found[0] == 0.5
-
-
-def test_memory_falls_once_less_was_wanted_for_exactly_ten_minutes() -> None:
-    rows = situation([{"published": (0.5, 4.0 * GIB), "less_memory_since_s": NOW_S - 600.0}])
-    found = apply_rails(rows, OPTIONS)
-    assert found.target[0, 1] / GIB == 3.2
-    assert rail_notes(found.acted, 0, rows, OPTIONS) == [("slow shrink", "20% at a time")]
-
-
 EXPLANATIONS = {
     "an unknown phase falls back to the default recommender": [
         "phase unknown: as the default recommender",
@@ -297,7 +297,7 @@ EXPLANATIONS = {
     ],
     "memory stays a tenth above the working set": ["10% above the present working set"],
     "memory falls late": ["kept until less has been wanted for 600 s"],
-    "memory falls in steps": ["20% at a time"],
+    "memory falls in steps once less was wanted for exactly ten minutes": ["20% at a time"],
     "memory stays above the floor after an OOM kill": ["a container was killed for memory: at least 3072 MiB"],
     "after too many changes memory still rises": [
         "cpu and memory: 12 changes within the last hour, as many as allowed"
@@ -320,12 +320,6 @@ def test_every_rail_that_acted_is_explained() -> None:
     found = apply_rails(rows, OPTIONS)
     for slot, (name, explanations) in enumerate(EXPLANATIONS.items()):
         assert [explanation for _, explanation in rail_notes(found.acted, slot, rows, OPTIONS)] == explanations, name
-
-
-def test_without_history_the_fallback_is_explained_before_the_other_rails() -> None:
-    rows = situation([doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY, working_set_bytes=2 * GIB)])
-    notes = rail_notes(apply_rails(rows, OPTIONS).acted, 0, rows, OPTIONS)
-    assert [name for name, _ in notes] == ["fallback", "working set"]
 
 
 amount = st.floats(0.01, 100.0)
@@ -386,11 +380,6 @@ def test_without_samples_no_target_moves_unless_there_was_a_kill_or_a_resize_is_
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
     np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
-
-
-def test_without_samples_a_kill_whose_floor_is_already_published_moves_no_target() -> None:
-    rows = situation([{"silent": True, "published": (0.5, 1.2 * GIB), "kill_floor_bytes": 1.2 * GIB}])
-    assert apply_rails(rows, OPTIONS).target.tolist() == [[0.5, 1.2 * GIB]]
 
 
 def test_the_default_target_has_the_default_bounds_except_after_too_many_violations() -> None:

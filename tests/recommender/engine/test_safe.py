@@ -36,7 +36,6 @@ def safe(
 
 def test_the_safe_value_replaces_a_passing_phase_by_the_known_peak_and_a_margin() -> None:
     found = safe((0.1, 0.57 * GIB), running(requests=(0.1, 0.57 * GIB)))
-    assert found is not None
     assert found.target[CPU] == pytest.approx(0.5 * 1.15, rel=0.06)  # a bucket's width
     assert found.target[MEMORY] == pytest.approx(2 * GIB * 1.15, rel=0.06)
     assert found.target[CPU] * 1000 == pytest.approx(round(found.target[CPU] * 1000))
@@ -46,7 +45,6 @@ def test_the_bounds_contain_the_requests_of_running_pods_so_that_none_is_updated
     """Otherwise the next process would revert the update, and evict them once more."""
     has = [(0.02, 0.2 * GIB), (0.2, 9 * GIB), (3.0, math.nan)]
     found = safe((0.1, 0.57 * GIB), *(running(requests=one) for one in has))
-    assert found is not None
     requests = np.array(has)
     assert not (requests < found.lower).any() and not (requests > found.upper).any()
     assert (found.lower <= found.target).all() and (found.target <= found.upper).all()
@@ -56,13 +54,11 @@ def test_requests_of_finished_pods_do_not_count() -> None:
     found = safe(
         (0.1, 0.57 * GIB), running(requests=(0.1, 0.57 * GIB)), running(requests=(9.0, 99 * GIB), finished=True)
     )
-    assert found is not None
     assert found.target[MEMORY] < 3 * GIB
 
 
 def test_the_safe_value_is_not_below_the_kill_floor_or_the_published_target() -> None:
     found = safe((2.0, 0.5 * GIB), running(requests=(2.0, 0.5 * GIB)), kill_gib=6.0)
-    assert found is not None
     assert found.target.tolist() == [2.0, 6 * GIB]
 
 
@@ -71,7 +67,6 @@ def test_there_is_no_safe_value_if_the_published_target_suffices_or_is_missing()
     assert safe((2.0, 8 * GIB), small) is None
     assert safe(NOTHING, small) is None
     target = safe((0.1, 0.57 * GIB), small)
-    assert target is not None
     nearly = (float(target.target[CPU]) * 0.96, float(target.target[MEMORY]) * 0.99)
     assert safe(nearly, small) is None
     assert (with_deadband(target.target[np.newaxis], np.array([nearly]), OPTIONS.band) == nearly).all()
@@ -83,30 +78,17 @@ def test_there_is_no_safe_value_for_pods_old_enough_to_be_updated_within_bounds(
     assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - MAX_POD_AGE_S)) is None
 
 
-def driver_in_a_passing_phase() -> EngineDriver:
-    """Six minutes of history: two cores at first, then a tenth of that."""
+def test_with_little_history_the_safe_value_is_no_multiple_of_the_usage_and_the_same_the_second_time() -> None:
+    """Six minutes of history: two cores at first, then a tenth of that. With an hour of history the upper bound is
+    twenty-five times the usage."""
     driver = EngineDriver(requests=(2.0, 1.5 * GIB))
-    driver.usage[instance()] = 2.0, 1.0
-    driver.steps(40)
-    driver.usage[instance()] = 0.2, 1.0
-    driver.steps(320)
+    for cpu_cores, steps in ((2.0, 40), (0.2, 320)):
+        driver.usage[instance()] = cpu_cores, 1.0
+        driver.steps(steps)
     assert driver.target()[0] < 1.0
-    return driver
-
-
-def test_with_little_history_the_safe_value_is_no_multiple_of_the_usage() -> None:
-    """With an hour of history the upper bound is twenty-five times the usage."""
-    driver = driver_in_a_passing_phase()
-    found = driver.engine.safe_value(MAIN, driver.now_s)
-    assert found is not None
+    found, again = (driver.engine.safe_value(MAIN, driver.now_s) for _ in range(2))
     assert found.upper[CPU] > 50.0
     assert found.target[CPU] == pytest.approx(2.0 * 1.15, rel=0.06)
     assert found.target[MEMORY] <= 2 * GIB
-
-
-def test_the_safe_value_is_the_same_the_second_time() -> None:
-    driver = driver_in_a_passing_phase()
-    first, again = (driver.engine.safe_value(MAIN, driver.now_s) for _ in range(2))
-    assert first is not None and again is not None
-    for one, other in ((first.lower, again.lower), (first.target, again.target), (first.upper, again.upper)):
-        np.testing.assert_array_equal(one, other)
+    for bound in ("lower", "target", "upper"):
+        np.testing.assert_array_equal(getattr(found, bound), getattr(again, bound))

@@ -131,16 +131,15 @@ def test_a_failure_is_retried_with_growing_backoff_whatever_changes_are_seen_mea
     assert set(waits[6:]) == {MAX_BACKOFF_S}
 
 
-def test_an_unreachable_server_is_tried_once_and_not_for_each_vpa() -> None:
-    server = RefusingServer("w", Unreachable("no connection"))
-    setup = Setup(server)
-    setup.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
-    assert setup.reconcile_at(0.0) == []
-    assert server.refusals == 1
-
-
-def test_a_used_up_quota_is_met_once_and_not_for_each_vpa() -> None:
-    server = RefusingServer("w", Forbidden("POST: w0.job is forbidden: exceeded quota: vpas", status=403))
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("no connection"),
+        Forbidden("POST: w0.job is forbidden: exceeded quota: vpas", status=403),
+    ],
+)
+def test_an_unreachable_server_or_a_used_up_quota_is_met_once_and_not_for_each_vpa(error: ApiError) -> None:
+    server = RefusingServer("w", error)
     setup = Setup(server)
     setup.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
     assert setup.reconcile_at(0.0) == []

@@ -100,12 +100,10 @@ def test_a_jobset_that_can_be_scaled_gets_one_vpa_for_all_its_jobs() -> None:
     assert world.vpa_names() == ["llm.jobset"]
 
 
-def test_no_vpa_is_created_in_a_namespace_that_is_being_deleted() -> None:
-    assert World(Namespace(TEAM, ON, {}, deleting=True)).add(a_workload("Job", "a")).vpa_names() == []
-
-
-def test_no_vpa_is_created_for_a_workload_that_is_being_deleted() -> None:
-    assert World().add(replace(a_workload("Job", "a"), deleting=True)).vpa_names() == []
+def test_no_vpa_is_created_for_a_workload_that_is_being_deleted_or_whose_namespace_is() -> None:
+    job = a_workload("Job", "a")
+    assert World(Namespace(TEAM, ON, {}, deleting=True)).add(job).vpa_names() == []
+    assert World().add(replace(job, deleting=True)).vpa_names() == []
 
 
 def test_a_workload_that_is_scaled_by_utilization_gets_no_vpa_and_loses_one_that_we_made() -> None:
@@ -191,15 +189,10 @@ def test_removing_the_label_removes_our_vpa_and_keeps_the_users() -> None:
     assert world.vpa_names() == ["theirs"]
 
 
-def test_the_vpa_of_a_finished_job_stays() -> None:
+def test_the_vpa_of_a_finished_job_stays_and_that_of_a_deleted_one_is_left_to_the_garbage_collector() -> None:
     world = World().add(a_workload("Job", "a"))
     world.reconcile()
     assert world.add(a_workload("Job", "a", finished=True)).vpa_names() == ["a.job"]
-
-
-def test_the_vpa_of_a_deleted_job_is_left_to_the_garbage_collector() -> None:
-    world = World().add(a_workload("Job", "a"))
-    world.reconcile()
     world.workloads.clear()
     assert world.vpa_names() == ["a.job"]
 
@@ -248,20 +241,17 @@ def test_a_startup_boost_that_a_user_added_to_our_vpa_outlives_new_annotations()
     assert world.server.vpas["a.job"]["spec"]["resourcePolicy"]["containerPolicies"] == [policy]
 
 
-def test_an_edited_vpa_of_ours_is_still_removed_with_the_label() -> None:
+@pytest.mark.parametrize(("labelled", "remaining"), [(True, []), (False, ["a.job"])])
+def test_an_edited_vpa_of_ours_is_removed_with_the_label_unless_it_lost_our_own_label(
+    labelled: bool, remaining: list[str]
+) -> None:
     world = World().add(a_workload("Job", "a"))
     world.reconcile()
     world.edit("a.job", updatePolicy={"updateMode": "Off"})
+    if not labelled:
+        world.server.vpas["a.job"]["metadata"]["labels"] = {}
     world.namespace = Namespace(TEAM, {}, {})
-    assert world.vpa_names() == []
-
-
-def test_removing_our_label_from_a_vpa_makes_it_the_users() -> None:
-    world = World().add(a_workload("Job", "a"))
-    world.reconcile()
-    world.server.vpas["a.job"]["metadata"]["labels"] = {}
-    world.namespace = Namespace(TEAM, {}, {})
-    assert world.vpa_names() == ["a.job"]
+    assert world.vpa_names() == remaining
 
 
 def test_the_same_quantities_in_another_notation_are_no_change() -> None:
@@ -291,27 +281,20 @@ def test_a_vpa_of_a_kind_that_cannot_be_scaled_says_that_it_only_recommends(scal
     assert vpa.update_mode == "InPlace"
 
 
-def test_a_failed_lookup_of_an_owners_kind_delays_only_that_workload() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [Unreachable("no connection"), BadObject("APIGroup", "example.com", "preferredVersion.groupVersion", "is missing")],
+)
+def test_a_failed_lookup_of_an_owners_kind_delays_only_that_workload(error: Exception) -> None:
     class Unanswered(World):
         def is_scalable(self, _: str, kind: str) -> bool:
-            raise Unreachable("no connection")
+            raise error
 
     world = Unanswered().add(a_workload("Job", "a", owner=foreign_owner("Workflow")), a_workload("Job", "b"))
     changes = world.plan()
     assert [wanted.name for wanted in changes.create] == ["b.job"]
     assert changes.incomplete
-    assert changes.notes == {"Job team/a": "cannot determine whether it should have a VPA: no connection"}
-
-
-def test_an_unreadable_answer_about_an_owners_kind_delays_only_that_workload() -> None:
-    class Unreadable(World):
-        def is_scalable(self, _: str, kind: str) -> bool:
-            raise BadObject("APIGroup", "example.com", "preferredVersion.groupVersion", "is missing")
-
-    world = Unreadable().add(a_workload("Job", "a", owner=foreign_owner("Workflow")), a_workload("Job", "b"))
-    changes = world.plan()
-    assert [wanted.name for wanted in changes.create] == ["b.job"]
-    assert changes.incomplete
+    assert changes.notes == {"Job team/a": f"cannot determine whether it should have a VPA: {error}"}
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

@@ -26,22 +26,46 @@ EVICTS = ("Recreate", "InPlaceOrRecreate")
 
 
 def chosen(
-    kind: str, pod: Resizability, *, in_place: bool, mode: str = "InPlaceOrRecreate"
+    kind: str, pod: Resizability, in_place: bool, mode: str = "InPlaceOrRecreate"
 ) -> tuple[str, str, int | None]:
     """Mode, controlledValues and minReplicas."""
     settings, _ = safe_settings(Settings(mode), kind, [pod], in_place)
     return settings.mode, settings.controlled_values, settings.min_replicas
 
 
-def test_a_job_is_resized_in_place_if_supported_and_never_evicted_otherwise() -> None:
-    assert chosen("Job", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert chosen("Job", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
+RESTARTS = Resizability(restarts=frozenset({"memory"}))
+NEVER_EVICTED = ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
+CHOSEN = {
+    "a Job is resized in place": (("Job", BURSTABLE, True), ("InPlace", "RequestsOnly", 1)),
+    "a Job is never evicted": (("Job", BURSTABLE, False), NEVER_EVICTED),
+    "limits follow the requests of Guaranteed pods": (
+        ("Job", Resizability(GUARANTEED), True), ("InPlace", "RequestsAndLimits", 1),
+    ),
+    "also where they may be evicted": (
+        ("Deployment", Resizability(GUARANTEED), False), ("InPlaceOrRecreate", "RequestsAndLimits", None),
+    ),
+    "also of new pods alone": (
+        ("CronJob", Resizability(GUARANTEED), False, "Initial"), ("Initial", "RequestsAndLimits", None),
+    ),
+    "a DaemonSet is resized in place": (("DaemonSet", BURSTABLE, True), ("InPlace", "RequestsOnly", 1)),
+    "a DaemonSet is not evicted": (("DaemonSet", BURSTABLE, False), NEVER_EVICTED),
+    "a DaemonSet that cannot be resized": (("DaemonSet", RESTARTS, True), ("Initial", "RequestsOnly", None)),
+    "a DaemonSet is evicted if its annotation requests it": (
+        ("DaemonSet", BURSTABLE, False, "Recreate"), ("Recreate", "RequestsOnly", None),
+    ),
+    "a Deployment may be evicted by the updater's own rules": (
+        ("Deployment", BURSTABLE, False), ("InPlaceOrRecreate", "RequestsOnly", None),
+    ),
+    "a Deployment is evicted if its annotation requests it": (
+        ("Deployment", BURSTABLE, False, "Recreate"), ("Recreate", "RequestsOnly", None),
+    ),
+}  # fmt: skip
 
 
-def test_limits_follow_the_requests_of_guaranteed_pods() -> None:
-    assert chosen("Job", Resizability(GUARANTEED), in_place=True) == ("InPlace", "RequestsAndLimits", 1)
-    assert chosen("Deployment", Resizability(GUARANTEED), in_place=False)[1] == "RequestsAndLimits"
-    assert chosen("CronJob", Resizability(GUARANTEED), in_place=False, mode="Initial")[1] == "RequestsAndLimits"
+@pytest.mark.parametrize("case", CHOSEN)
+def test_a_vpa_that_we_create_evicts_only_where_that_is_usual_or_requested(case: str) -> None:
+    pods, expected = CHOSEN[case]
+    assert chosen(*pods) == expected
 
 
 @pytest.mark.parametrize("pod", PODS[2:-1], ids=["BestEffort", "limits only", "restarts", "queued by Kueue", "Windows"])
@@ -59,18 +83,6 @@ def test_no_job_is_evicted_whatever_mode_its_annotation_requests(kind: str, in_p
         for pod in PODS:
             used, _, min_replicas = chosen(kind, pod, in_place=in_place, mode=mode)
             assert used not in EVICTS or (used == "InPlaceOrRecreate" and min_replicas == MAX_MIN_REPLICAS)
-
-
-def test_a_daemon_set_is_not_evicted_unless_its_annotation_requests_it() -> None:
-    assert chosen("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert chosen("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
-    assert chosen("DaemonSet", Resizability(restarts=frozenset({"memory"})), in_place=True)[0] == "Initial"
-    assert chosen("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
-
-
-def test_a_deployment_may_be_evicted_by_the_updaters_own_rules() -> None:
-    assert chosen("Deployment", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", None)
-    assert chosen("Deployment", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
 
 def test_a_deployment_that_requests_mode_in_place_is_never_evicted() -> None:

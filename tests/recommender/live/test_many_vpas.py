@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,13 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
-from recommender.cluster.vpas.status import Condition
 from recommender.engine.keys import Group
 from recommender.live.outside.model_source import Refusal
 from recommender.live.round import Recommender
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
-from recommender.records import MEMORY, ContainerRecommendation, FloatArray, Sample
+from recommender.records import MEMORY, FloatArray, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender
 
 VPAS = 30
@@ -44,18 +43,13 @@ class Many(FakeView):
     def names() -> list[str]:
         return [f"job{number:02d}" for number in range(VPAS)]
 
-    def publish(
-        self,
-        vpa: Vpa,
-        recommendations: Sequence[ContainerRecommendation],
-        conditions: Mapping[str, Condition | None],
-    ) -> None:
+    def publish(self, vpa: Vpa, *args: Any) -> None:
         self.barrier.wait(5.0)
         with self.lock:
             if self.unreachable_after is not None and len(self.sent) >= self.unreachable_after:
                 raise Unreachable("not sent, the process is shutting down")
             self.sent.append(("status", vpa.key.name))
-        super().publish(vpa, recommendations, conditions)
+        super().publish(vpa, *args)
 
     def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         if self.no_profiles:
@@ -72,6 +66,15 @@ def many() -> Many:
     return Many()
 
 
+@pytest.fixture
+def ours(many: Many) -> Recommender:
+    """After forty rounds; the writes until then are forgotten."""
+    made = recommender(many)
+    run_rounds(made, many, 40)
+    many.sent.clear()
+    return made
+
+
 def run_rounds(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, memory_gib: float = 0.25) -> None:
     for _ in range(rounds):
         many.now_s += 1.0
@@ -83,8 +86,7 @@ def run_rounds(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.
 def published(ours: Recommender, name: str) -> FloatArray:
     """The published target of a VPA: the engine's own array, which may be changed."""
     engine = ours.engine
-    found: FloatArray = engine.groups.arrays.published[engine.groups.slots[Group("ns", name, "main")]]
-    return found
+    return engine.groups.arrays.published[engine.groups.slots[Group("ns", name, "main")]]
 
 
 def publish_almost_nothing(ours: Recommender, name: str) -> None:
@@ -175,9 +177,9 @@ def test_a_status_that_cannot_be_written_is_retried_in_the_next_round(many: Many
     assert set(many.written("status")) == set(many.names())
 
 
-def test_with_little_time_the_most_urgent_safe_values_are_published_and_the_rest_counted(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
+def test_with_little_time_the_most_urgent_safe_values_are_published_and_the_rest_counted(
+    many: Many, ours: Recommender
+) -> None:
     for number, name in enumerate(reversed(many.names())):  # the last are farthest below what was used
         published(ours, name)[MEMORY] = 0.25 * GIB * (1.0 - number / (2 * VPAS))
     unapplied = next(state for key, state in ours.vpas.items() if key.name == "job00")
@@ -190,9 +192,7 @@ def test_with_little_time_the_most_urgent_safe_values_are_published_and_the_rest
     assert report.unwritten_profiles > 0 and many.written("profile") == []
 
 
-def test_targets_that_are_safe_or_nearly_so_are_not_written(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
+def test_targets_that_are_safe_or_nearly_so_are_not_written(many: Many, ours: Recommender) -> None:
     for number, name in enumerate(many.names()):
         publish_almost_nothing(ours, name)  # a safe value is never less than the published one
         shares = ((1.0, 1.0), (0.96, 0.99), (0.9, 1.0), (1.0, 0.9))[number % 4]
@@ -217,9 +217,7 @@ def test_the_largest_shortage_comes_first_and_memory_counts_more_than_cpu(many: 
     assert ordered[-1].vpa.key.name == "job08"
 
 
-def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
+def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: Many, ours: Recommender) -> None:
     for name in many.names():
         publish_almost_nothing(ours, name)
     many.killed.append(OomObservation(many.pods["job07"][0].key, "main", many.now_s, GIB))
@@ -232,9 +230,7 @@ def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: 
     assert [what for what, _ in many.sent[1 : VPAS + 1]] == ["status"] * VPAS
 
 
-def test_on_shutdown_no_further_step_begins_and_safe_values_are_still_published(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
+def test_on_shutdown_no_further_step_begins_and_safe_values_are_still_published(many: Many, ours: Recommender) -> None:
     for name in many.names():
         publish_almost_nothing(ours, name)
     many.sent.clear()
@@ -245,18 +241,13 @@ def test_on_shutdown_no_further_step_begins_and_safe_values_are_still_published(
     assert len(many.written("status")) == VPAS
 
 
-def test_with_no_time_left_nothing_is_written_and_everything_is_counted(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
-    many.sent.clear()
+def test_with_no_time_left_nothing_is_written_and_everything_is_counted(many: Many, ours: Recommender) -> None:
     report = ours.publish_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
     assert many.sent == []
     assert (report.unwritten_statuses, report.unwritten_profiles) == (VPAS, VPAS)
 
 
-def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: Many) -> None:
-    ours = recommender(many)
-    run_rounds(ours, many, 40)
+def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: Many, ours: Recommender) -> None:
     ours.refusal = Refusal("the folder is damaged", many.now_s)
     run_rounds(ours, many, 1)
     (conditions,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}

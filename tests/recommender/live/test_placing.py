@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,8 +39,20 @@ class Steady(FakeView):
         return self.known[vpa.key]
 
 
-def selector_of(records: FakeView) -> PodSelector:
-    return PodSelector(records, ContainerIndex())
+def selector_of(records: FakeView, *selecting: VpaState) -> PodSelector:
+    """A selector, which selects for these VPAs at first."""
+    selector = PodSelector(records, ContainerIndex())
+    selector.select(selecting, Report())
+    return selector
+
+
+def state_of(name: str, **spec: Any) -> VpaState:
+    return VpaState(read_vpa(a_vpa(name, **spec)))
+
+
+def running_in(selector: PodSelector, *pods: int) -> list[Running | None]:
+    found = (selector.index.get(instance(f"pod-{number}")) for number in pods)
+    return [None if owned is None else owned.running() for owned in found]
 
 
 def instance(pod: str) -> Instance:
@@ -66,9 +79,8 @@ def test_the_first_of_two_vpas_owns_a_pod_and_the_second_once_the_first_drops_it
     records = FakeView()
     contested, other = a_pod("pod-0"), a_pod("pod-1")
     records.pods = {"a": [contested], "b": [contested, other]}
-    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
-    selector = selector_of(records)
-    selector.select(states, Report())
+    states = [state_of(name) for name in ("a", "b")]
+    selector = selector_of(records, *states)
     assert owners(selector, 2) == {"pod-0": "a", "pod-1": "b"}
     records.pods["a"] = []
     selector.select(states, Report())
@@ -81,18 +93,16 @@ def test_the_first_of_two_vpas_owns_a_pod_and_the_second_once_the_first_drops_it
 def test_a_vpa_in_mode_off_does_not_own_a_pod_that_a_later_vpa_selects() -> None:
     records = FakeView()
     records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-0")]}
-    states = [VpaState(read_vpa(a_vpa("a", updatePolicy={"updateMode": "Off"}))), VpaState(read_vpa(a_vpa("b")))]
-    selector = selector_of(records)
-    selector.select(states, Report())
+    states = [state_of("a", updatePolicy={"updateMode": "Off"}), state_of("b")]
+    selector = selector_of(records, *states)
     assert owners(selector, 1) == {"pod-0": "b"}
 
 
 def test_a_vpa_reports_that_its_pods_were_never_read_and_keeps_known_pods() -> None:
     records = FakeView()
     records.pods, records.broken = {"a": [a_pod("pod-0")]}, {"a"}
-    state = VpaState(read_vpa(a_vpa("a")))
-    selector = selector_of(records)
-    selector.select([state], Report())
+    state = state_of("a")
+    selector = selector_of(records, state)
     assert state.selection.problem == "Cannot determine its pods: the API server does not answer"
     records.broken.clear()
     selector.select([state], Report())
@@ -105,9 +115,8 @@ def test_a_vpa_reports_that_its_pods_were_never_read_and_keeps_known_pods() -> N
 def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
     records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
-    state = VpaState(read_vpa(a_vpa("a")))
-    selector = selector_of(records)
-    selector.select([state], Report())
+    state = state_of("a")
+    selector = selector_of(records, state)
     selector.index.take_changes()
     records.pods = {"a": []}
     known = []
@@ -122,9 +131,8 @@ def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
 def test_the_owner_of_a_removed_container_is_found_while_another_pod_is_contested() -> None:
     records, contested = FakeView(), a_pod("pod-0")
     records.pods = {"a": [contested, a_pod("pod-1")], "b": [contested]}
-    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
-    selector = selector_of(records)
-    selector.select(states, Report())
+    states = [state_of(name) for name in ("a", "b")]
+    selector = selector_of(records, *states)
     records.pods["a"] = [contested]
     selector.select(states, Report())
     assert selector.index.lookup(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
@@ -135,7 +143,7 @@ def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -
     records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
     recreated = replace(first, uid="another")
-    state = VpaState(read_vpa(a_vpa("a")))
+    state = state_of("a")
     selector = selector_of(records)
     for pod in (first, recreated):
         records.pods = {"a": [pod]}
@@ -148,8 +156,7 @@ def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -
 def test_samples_of_a_finished_pod_are_dropped_but_its_container_is_still_found() -> None:
     records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
-    selector = selector_of(records)
-    selector.select([VpaState(read_vpa(a_vpa("a")))], Report())
+    selector = selector_of(records, state_of("a"))
     assert list(selector.index.samples_of([(key, Sample(1.0, 0.5, 1e9))])) == []
     assert selector.index.lookup(key) == (instance("pod-0"), Group("ns", "a", "main"))
 
@@ -164,12 +171,11 @@ def changes_with(selector: PodSelector, state: VpaState, pods: Sequence[Pod]) ->
 
 
 def test_new_changed_and_removed_containers_are_reported_once_each() -> None:
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
+    state, selector = state_of("a"), selector_of(FakeView())
     group, no_limits = Group("ns", "a", "main"), (math.nan, math.nan)
     new = changes_with(selector, state, [a_pod("pod-0"), a_pod("pod-1")])
     assert list(new) == [instance("pod-0"), instance("pod-1")]
     running = new[instance("pod-0")]
-    assert running is not None
     assert str(running) == str(Running(group, "bert", None, (2.0, 4 * GIB), no_limits))
     assert changes_with(selector, state, [a_pod("pod-0"), a_pod("pod-1")]) == {}, "added again, unchanged"
     resized = changes_with(selector, state, [a_pod("pod-0", cpu="3"), a_pod("pod-1")])
@@ -179,7 +185,7 @@ def test_new_changed_and_removed_containers_are_reported_once_each() -> None:
 
 
 def test_the_end_of_a_run_and_the_start_of_a_deferred_resize_are_reported() -> None:
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
+    state, selector = state_of("a"), selector_of(FakeView())
     pod = a_pod("pod-0")
     (container,) = pod.containers
     conditions = tuple(
@@ -189,21 +195,19 @@ def test_the_end_of_a_run_and_the_start_of_a_deferred_resize_are_reported() -> N
     ended = replace(container, started_s=5.0, restart_count=2, terminated=Termination("Error", 5.0, 65.0, 137))
     changes = changes_with(selector, state, [replace(pod, phase="Failed", resizes=conditions, containers=(ended,))])
     running = changes[instance("pod-0")]
-    assert running is not None
     assert (running.started_s, running.restarts, running.finished) == (5.0, 2, True)
     assert (running.ended, running.deferred_since_s) == (Ended(137, 5.0, 65.0), 50.0)
 
 
 def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> None:
     """A pod may finish during a round that still sees it running, and be gone in the next one."""
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
+    state, selector = state_of("a"), selector_of(FakeView())
     pod = a_pod("pod-0")
     container = replace(pod.containers[0], terminated=Termination("Completed", 5.0, 65.0, 0))
     ended = replace(pod, phase="Succeeded", containers=(container,))
     changes_with(selector, state, [pod])
     assert selector.index.take_changes([ended, a_pod("stranger")]) == {}
     running = changes_with(selector, state, [])[instance("pod-0")]
-    assert running is not None
     assert (running.finished, running.ended, running.workload) == (True, Ended(0, 5.0, 65.0), "bert")
     assert selector.index.take_changes() == {instance("pod-0"): None}
     assert selector.index.take_changes([ended]) == {}
@@ -212,13 +216,12 @@ def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> 
 
 
 def test_a_pod_that_is_deleted_once_it_has_finished_by_itself_was_not_stopped() -> None:
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
+    state, selector = state_of("a"), selector_of(FakeView())
     ended = replace(a_pod("pod-0"), phase="Succeeded")
     leaving = replace(ended, deleting=True)
     state.selection = SelectedPods([leaving], {})
     selector.index.add(state, leaving)
     running = selector.index.take_changes([ended])[instance("pod-0")]
-    assert running is not None
     assert (running.finished, running.terminating) == (True, False)
 
 
@@ -226,7 +229,7 @@ def test_a_pod_that_is_deleted_once_it_has_finished_by_itself_was_not_stopped() 
 def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> None:
     rng, records, pods = np.random.default_rng(rng_seed), FakeView(), 6
     reported: dict[Instance, Running | None] = {}
-    states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
+    states = {name: state_of(name) for name in JOBS}
     selector = selector_of(records)
     for _ in range(60):
         for name in JOBS:
@@ -235,11 +238,10 @@ def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> 
                 records.pods[name] = [a_pod(f"pod-{number}", cpu=str(rng.integers(1, 4))) for number in chosen]
         if rng.random() < 0.1:
             name = str(rng.choice(JOBS))
-            states[name] = VpaState(read_vpa(a_vpa(name)))  # recreated
+            states[name] = state_of(name)  # recreated
         present = [one for one in states.values() if rng.random() < 0.9]
         selector.select(present, Report())
-        rebuilt = selector_of(records)
-        rebuilt.select(present, Report())
+        rebuilt = selector_of(records, *present)
         assert owners(selector, pods) == owners(rebuilt, pods)
         reported |= selector.index.take_changes()
         expected = {name: running for name, running in rebuilt.index.take_changes().items() if running is not None}
@@ -249,9 +251,8 @@ def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> 
 def test_the_index_is_updated_only_when_pods_change() -> None:
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")]}
-    state = VpaState(read_vpa(a_vpa("a")))
-    selector = selector_of(records)
-    selector.select([state], Report())
+    state = state_of("a")
+    selector = selector_of(records, state)
     version = selector.index.version
     selector.select([state], Report())
     assert selector.index.version == version
@@ -264,9 +265,8 @@ def test_the_index_is_updated_only_when_pods_change() -> None:
 def test_a_deleted_vpa_leaves_the_pods_of_the_others_as_they_are() -> None:
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-1")]}
-    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
-    selector = selector_of(records)
-    selector.select(states, Report())
+    states = [state_of(name) for name in ("a", "b")]
+    selector = selector_of(records, *states)
     before = selector.index.get(instance("pod-0"))
     selector.select(states[:1], Report())
     assert selector.index.get(instance("pod-0")) is before
@@ -283,9 +283,8 @@ def test_the_input_size_of_a_run_is_read_and_an_invalid_one_is_reported() -> Non
     )
     records.pods = {"a": [valid, invalid, missing]}
     selector = selector_of(records)
-    selector.select([VpaState(read_vpa(a_vpa("a")))], report)
-    containers = [selector.index.get(instance(f"pod-{number}")) for number in range(3)]
-    sizes = [owned.running().input_size for owned in containers if owned is not None]
+    selector.select([state_of("a")], report)
+    sizes = [running.input_size for running in running_in(selector, 0, 1, 2)]
     np.testing.assert_array_equal(sizes, [1.2e6, np.nan, np.nan])
     assert report.problems == {"pod ns/pod-1": "refused: phasewise.dev/input-size that is no positive number"}
 
@@ -297,10 +296,8 @@ def test_containers_with_devices_and_pods_that_are_not_checkpointable_are_costly
     checkpointable = replace(checkpointable, annotations={"phasewise.dev/checkpointable": "true"})
     training = replace(training, containers=(replace(training.containers[0], uses_devices=True),))
     records.pods = {"a": [plain, not_checkpointable, checkpointable, training]}
-    selector = selector_of(records)
-    selector.select([VpaState(read_vpa(a_vpa("a")))], Report())
-    containers = [selector.index.get(instance(f"pod-{number}")) for number in range(4)]
-    assert [owned.running().costly for owned in containers if owned is not None] == [False, True, False, True]
+    selector = selector_of(records, state_of("a"))
+    assert [running.costly for running in running_in(selector, *range(4))] == [False, True, False, True]
 
 
 def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
@@ -310,7 +307,7 @@ def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
     checkpointable = {"phasewise.dev/checkpointable": "true"}
     first, second, third = (replace(a_pod(f"pod-{n}"), owner=job, annotations=checkpointable) for n in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(records)
+    state, selector = state_of("a"), selector_of(records)
     for pods, resumed_pod_uid in (
         ([first], [""]),
         ([first, third], ["", ""]),
@@ -324,22 +321,17 @@ def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
         assert [None if owned is None else owned.running().resumed_pod_uid for owned in containers] == resumed_pod_uid
     foreign = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
     records.pods = {"a": [first], "b": [replace(foreign, deleting=True)]}
-    other = selector_of(records)
     foreign_state = VpaState(replace(read_vpa(a_vpa("b")), key=ObjectKey("elsewhere", "b")))
-    other.select([foreign_state, state], Report())
-    owned = other.index.get(instance("pod-0"))
-    assert owned is not None
-    assert owned.running().resumed_pod_uid == "", "a pod of another namespace may name the same owner"
+    other = selector_of(records, foreign_state, state)
+    assert running_in(other, 0)[0].resumed_pod_uid == "", "a pod of another namespace may name the same owner"
     records.pods = {"a": [replace(second, annotations={})]}
     selector.select([state], Report())
-    owned = selector.index.get(instance("pod-1"))
-    assert owned is not None
-    assert owned.running().resumed_pod_uid == ""
+    assert running_in(selector, 1)[0].resumed_pod_uid == ""
 
 
 def test_a_run_that_still_changes_stays_resumed_however_many_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recommender.live.containers.MAX_RUNS", 2)
-    records, state = FakeView(), VpaState(read_vpa(a_vpa("a")))
+    records, state = FakeView(), state_of("a")
     selector = selector_of(records)
 
     def pod_of(job: str, name: str, cpu: str = "2") -> Pod:
@@ -352,6 +344,4 @@ def test_a_run_that_still_changes_stays_resumed_however_many_others_come(monkeyp
         other = pod_of(f"other-{number}", f"pod-{number + 1}")
         records.pods = {"a": [pod_of("train", "pod-1", cpu=str(number)), other]}
         selector.select([state], Report())
-    owned = selector.index.get(instance("pod-1"))
-    assert owned is not None
-    assert owned.running().resumed_pod_uid == "uid-pod-0"
+    assert running_in(selector, 1)[0].resumed_pod_uid == "uid-pod-0"

@@ -58,6 +58,19 @@ def recommender(cluster: FakeView, *sources: ProgressSource) -> Recommender:
     return records.recommender(cluster, progress=Progress(sources, GrowthOptions()))
 
 
+@pytest.fixture
+def source() -> FakeSource:
+    return FakeSource()
+
+
+@pytest.fixture
+def ours(cluster: FakeView, source: FakeSource) -> Recommender:
+    """After three rounds."""
+    made = recommender(cluster, source)
+    rounds(made, cluster, 3)
+    return made
+
+
 def train(
     ours: Recommender, cluster: FakeView, source: FakeSource, losses: Sequence[float], pod: str = "job-1"
 ) -> None:
@@ -75,10 +88,9 @@ def shown(cluster: FakeView) -> dict[str, dict[str, Any]]:
     return {pod["name"]: pod for pod in cluster.profiles["job"][-1]["pods"]}
 
 
-def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_for_all(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_for_all(
+    cluster: FakeView, ours: Recommender, source: FakeSource
+) -> None:
     train(ours, cluster, source, LOSSES[:4])
     pods = shown(cluster)
     assert pods["job-1"]["category"] == "Watching"
@@ -92,10 +104,9 @@ def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_fo
     assert shown(cluster)["job-1"]["category"] == "Watching"
 
 
-def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(
+    cluster: FakeView, ours: Recommender, source: FakeSource
+) -> None:
     began_s = cluster.now_s
     source.stages["ns", "job-1"] = [Stage(began_s, "train"), Stage(began_s + 1.0, "checkpoint", passing=True)]
     rounds(ours, cluster, 3)
@@ -112,10 +123,9 @@ def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: Fa
     assert "job-1" not in shown(cluster)
 
 
-def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_a_new_loss_without_a_change_of_category_writes_no_profile(
+    cluster: FakeView, ours: Recommender, source: FakeSource
+) -> None:
     train(ours, cluster, source, [2.0])
     written = len(cluster.profiles["job"])
     for loss in (1.9, 1.8, 1.7):  # within one cycle
@@ -124,10 +134,7 @@ def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: Fake
     assert len(cluster.profiles["job"]) == written
 
 
-def test_a_restarted_recommender_keeps_the_category(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_a_restarted_recommender_keeps_the_category(cluster: FakeView, ours: Recommender, source: FakeSource) -> None:
     train(ours, cluster, source, LOSSES)
     assert shown(cluster)["job-1"]["category"] == "Converged"
     since = shown(cluster)["job-1"]["categorySince"]
@@ -142,11 +149,8 @@ def test_a_restarted_recommender_keeps_the_category(cluster: FakeView) -> None:
 
 
 def test_a_recreated_vpa_keeps_category_and_checkpoint_of_its_pods(
-    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch, ours: Recommender, source: FakeSource
 ) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
     source.stages["ns", "job-1"] = [Stage(cluster.now_s, "checkpoint", passing=True)]
     train(ours, cluster, source, LOSSES)
     before = shown(cluster)["job-1"]
@@ -159,27 +163,17 @@ def test_a_recreated_vpa_keeps_category_and_checkpoint_of_its_pods(
         assert shown(cluster)["job-1"][name] == before[name]
 
 
-def test_a_pod_without_samples_is_still_reported(cluster: FakeView) -> None:
-    source = FakeSource()
+def test_a_pod_without_samples_is_still_reported(cluster: FakeView, source: FakeSource) -> None:
     ours = recommender(cluster, source)
     source.readings["ns", "job-2"] = [Reading(cluster.now_s, 2.0, "loss")]
     ours.run()
-    assert shown(cluster) == {
-        "job-2": {
-            "name": "job-2",
-            "uid": "uid-job-2",
-            "category": "Progressing",
-            "metric": "loss",
-            "value": 2.0,
-            "categorySince": "1970-01-12T13:46:40Z",
-        }
-    }
+    progress = {"category": "Progressing", "metric": "loss", "value": 2.0, "categorySince": "1970-01-12T13:46:40Z"}
+    assert shown(cluster) == {"job-2": {"name": "job-2", "uid": "uid-job-2", **progress}}
 
 
-def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_a_damaged_state_of_a_pod_is_reported_and_dropped(
+    cluster: FakeView, ours: Recommender, source: FakeSource
+) -> None:
     train(ours, cluster, source, LOSSES)
     profile = dict(cluster.profiles["job"][-1])
     state = unpack(profile["state"], "test")
@@ -191,8 +185,9 @@ def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: FakeView) -> 
 
 
 @pytest.mark.parametrize("ended", [[], [replace(a_pod("job-1"), phase="Succeeded")]], ids=["deleted", "finished"])
-def test_the_progress_of_a_pod_that_has_ended_is_dropped(cluster: FakeView, ended: list[Pod]) -> None:
-    source = FakeSource()
+def test_the_progress_of_a_pod_that_has_ended_is_dropped(
+    cluster: FakeView, ended: list[Pod], source: FakeSource
+) -> None:
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
     (state,) = ours.vpas.values()
@@ -216,10 +211,9 @@ def of_job(pod: Pod, phase: str = "Running") -> Pod:
     ],
 )
 def test_only_the_replacement_of_a_failed_pod_inherits_its_category_and_scale(
-    cluster: FakeView, phase: str, owned: bool, category: str | None
+    cluster: FakeView, phase: str, owned: bool, category: str | None, source: FakeSource
 ) -> None:
     """It resumes from a checkpoint, where the loss is small already; by that scale it would seem to progress."""
-    source = FakeSource()
     ours = recommender(cluster, source)
     first, second = (of_job(a_pod(name)) if owned else a_pod(name) for name in ("job-1", "job-3"))
     cluster.pods["job"] = [first, a_pod("job-2")]
@@ -237,8 +231,8 @@ def test_only_the_replacement_of_a_failed_pod_inherits_its_category_and_scale(
         assert shown(cluster)["job-3"]["category"] == category, "0.011 is less than 1 % of the first loss alone"
 
 
-def test_a_failing_source_does_not_affect_the_others(cluster: FakeView) -> None:
-    broken, source = FakeSource(), FakeSource()
+def test_a_failing_source_does_not_affect_the_others(cluster: FakeView, source: FakeSource) -> None:
+    broken = FakeSource()
     ours = recommender(cluster, broken, source)
     broken.fault = Misuse("the token is lost")
     source.readings["ns", "job-1"] = [Reading(cluster.now_s, 2.0, "loss")]
@@ -250,19 +244,17 @@ def test_a_failing_source_does_not_affect_the_others(cluster: FakeView) -> None:
     assert cluster.raw["job"]["status"]["conditions"], "the round continues"
 
 
-def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: FakeView) -> None:
+def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: FakeView, source: FakeSource) -> None:
     cluster.raw["twin"], cluster.pods["twin"] = a_vpa("twin"), [a_pod("job-1")]
-    source = FakeSource()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
     assert source.pods_read[-1] == ["job-1", "job-2"]
     assert [len(state.growth) for state in ours.vpas.values()] == [1, 0]
 
 
-def test_a_loss_that_is_not_finite_does_not_break_the_profile(cluster: FakeView) -> None:
-    source = FakeSource()
-    ours = recommender(cluster, source)
-    rounds(ours, cluster, 3)
+def test_a_loss_that_is_not_finite_does_not_break_the_profile(
+    cluster: FakeView, ours: Recommender, source: FakeSource
+) -> None:
     train(ours, cluster, source, [math.nan, 2.0, math.inf, 1.0])
     assert shown(cluster)["job-1"]["category"] == Category.PROGRESSING.value
 

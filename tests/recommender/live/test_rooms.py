@@ -109,10 +109,17 @@ def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, f
     return found.of(VPA, pods).quota
 
 
-def test_a_pod_can_have_its_request_plus_what_the_quota_leaves() -> None:
-    found = rooms([quota(hard={"requests.memory": "3Gi"}, used={"requests.memory": "2Gi"})])
-    assert quota_of(found, [pod(2.0)]) == (INF, 3 * GIB)
-    assert quota_of(found, []) == (INF, INF)
+@pytest.mark.parametrize(
+    ("hard_gib", "used_gib", "pods", "replicas", "gib"),
+    [(3, 2, 1, 0, 3.0), (3, 2, 0, 0, INF), (6, 4, 2, 2, 3.0), (6, 2, 1, 2, 3.0), (6, 0, 0, 2, 3.0), (2, 5, 1, 0, 2.0)],
+    ids=["alone", "no pod", "two", "one was evicted", "both were evicted", "exhausted"],
+)
+def test_a_pod_can_have_its_request_plus_its_share_of_what_the_quota_leaves(
+    hard_gib: int, used_gib: int, pods: int, replicas: int, gib: float
+) -> None:
+    """A replica that was evicted and not yet recreated keeps its share."""
+    found = rooms([quota(hard={"requests.memory": f"{hard_gib}Gi"}, used={"requests.memory": f"{used_gib}Gi"})])
+    assert quota_of(found, [pod(2.0)] * pods, replicas) == (INF, gib * GIB)
 
 
 def test_all_pods_with_a_vpa_in_the_namespace_share_what_the_quota_leaves() -> None:
@@ -121,17 +128,6 @@ def test_all_pods_with_a_vpa_in_the_namespace_share_what_the_quota_leaves() -> N
     assert quota_of(found, [pod(), pod(), pod(phase="Succeeded")])[1] == 3 * GIB
     found.set_pods(OTHER, [], 0)
     assert quota_of(found, [pod(), pod()])[1] == 4 * GIB
-
-
-@pytest.mark.parametrize(("live", "used"), [(2, "4Gi"), (1, "2Gi"), (0, "0")])
-def test_a_replica_that_was_evicted_and_not_yet_recreated_keeps_its_share(live: int, used: str) -> None:
-    found = rooms([quota(hard={"memory": "6Gi"}, used={"memory": used})])
-    assert quota_of(found, [pod(2.0)] * live, replicas=2)[1] == 3 * GIB
-
-
-def test_an_exhausted_quota_leaves_the_pods_their_requests() -> None:
-    found = rooms([quota(hard={"memory": "2Gi"}, used={"memory": "5Gi"})])
-    assert quota_of(found, [pod(2.0)])[1] == 2 * GIB
 
 
 def test_the_tightest_of_several_quotas_counts_for_each_resource() -> None:

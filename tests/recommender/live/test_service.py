@@ -31,6 +31,10 @@ from recommender.live.vpa_state import VpaState
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, use
 
 
+def until(condition: Callable[[], object], what: str) -> None:
+    wait_until(condition, what, timeout_s=5, every_s=0.01)
+
+
 class View:
     """A cluster view that records its calls."""
 
@@ -154,9 +158,12 @@ class Running:
     def rounds(self) -> int:
         return sum(each.begun for each in self.recommenders)
 
-    def start(self) -> Running:
+    def start(self) -> None:
         self.thread.start()
-        return self
+
+    def start_a_round(self) -> None:
+        self.start()
+        until(lambda: self.rounds, "a round")
 
     def end(self) -> float:
         """Stop the service; returns how long that took."""
@@ -181,7 +188,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 
 def test_rounds_repeat_until_the_stop_and_then_safe_values_are_published(running: Running) -> None:
     running.start()
-    wait_until(lambda: running.rounds > 2, "rounds", timeout_s=5, every_s=0.01)
+    until(lambda: running.rounds > 2, "rounds")
     assert running.models.refreshes > 2
     assert running.end() < 2.0
     assert running.recommenders[0].safe_values == 1
@@ -195,19 +202,19 @@ def test_rounds_repeat_until_the_stop_and_then_safe_values_are_published(running
 def test_until_the_caches_are_synced_no_round_runs_and_the_service_is_healthy_but_not_ready(running: Running) -> None:
     running.view.is_synced = False
     running.start()
-    wait_until(lambda: running.view.asked_whether_synced > 1, "two attempts", timeout_s=5, every_s=0.01)
+    until(lambda: running.view.asked_whether_synced > 1, "two attempts")
     assert running.rounds == 0
     assert not running.service.ready
     assert running.service.healthy
     running.view.is_synced = True
-    wait_until(lambda: running.rounds, "the first round", timeout_s=5, every_s=0.01)
+    until(lambda: running.rounds, "the first round")
     assert running.service.ready
 
 
 def test_nothing_is_written_before_the_histories_are_loaded(running: Running) -> None:
     running.view.problem = Unreachable("no server")
     running.start()
-    wait_until(lambda: running.view.calls.count("forget") > 1, "two attempts", timeout_s=5, every_s=0.01)
+    until(lambda: running.view.calls.count("forget") > 1, "two attempts")
     assert running.rounds == 0
     running.end()
     assert running.view.checkpoint_writes == []
@@ -216,17 +223,16 @@ def test_nothing_is_written_before_the_histories_are_loaded(running: Running) ->
 
 def test_rounds_continue_when_later_histories_cannot_be_loaded(running: Running) -> None:
     """The view leaves out VPAs without a loaded history; the others continue."""
-    running.start()
-    wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
+    running.start_a_round()
     running.view.problem = Unreachable("no server")
     before = running.rounds
-    wait_until(lambda: running.rounds > before + 2, "more rounds", timeout_s=5, every_s=0.01)
+    until(lambda: running.rounds > before + 2, "more rounds")
 
 
 def test_a_replica_that_does_not_lead_does_nothing_and_is_healthy(running: Running) -> None:
     running.leads = False
     running.start()
-    wait_until(lambda: running.asked_whether_leading > 1, "two attempts", timeout_s=5, every_s=0.01)
+    until(lambda: running.asked_whether_leading > 1, "two attempts")
     assert running.service.healthy
     running.end()
     assert running.rounds == 0
@@ -234,13 +240,12 @@ def test_a_replica_that_does_not_lead_does_nothing_and_is_healthy(running: Runni
 
 
 def test_a_replica_that_leads_again_starts_with_a_new_recommender(running: Running) -> None:
-    running.start()
-    wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
+    running.start_a_round()
     running.next, first = Rounds(), running.next
     running.leads = False
-    wait_until(lambda: running.service._recommender is None, "the recommender to be dropped", timeout_s=5, every_s=0.01)
+    until(lambda: running.service._recommender is None, "the recommender to be dropped")
     running.leads = True
-    wait_until(lambda: running.next.begun, "rounds of a new recommender", timeout_s=5, every_s=0.01)
+    until(lambda: running.next.begun, "rounds of a new recommender")
     assert running.recommenders == [first, running.next]
     assert running.view.calls.count("forget") == 2
     running.leads = False
@@ -258,10 +263,10 @@ def test_a_replica_that_no_longer_leads_resets_its_metrics(running: Running) -> 
     def metric(name: str, **labels: str) -> float | None:
         return running.registry.get_sample_value(f"phasewise_{name}", labels)
 
-    wait_until(lambda: metric("guard_rails", rail="room"), "a round", timeout_s=5, every_s=0.01)
+    until(lambda: metric("guard_rails", rail="room"), "a round")
     assert (metric("model_refused"), metric("unreadable_objects"), metric("lead_time_seconds")) == (1, 3, 85)
     running.leads = False
-    wait_until(lambda: running.service._recommender is None, "the recommender to be dropped", timeout_s=5, every_s=0.01)
+    until(lambda: running.service._recommender is None, "the recommender to be dropped")
     assert metric("guard_rails", rail="room") is metric("vpas", state="silent") is None
     assert (metric("model_refused"), metric("unreadable_objects"), metric("lead_time_seconds")) == (0, 0, 0)
 
@@ -269,12 +274,11 @@ def test_a_replica_that_no_longer_leads_resets_its_metrics(running: Running) -> 
 def test_a_stuck_round_makes_the_service_unhealthy(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MIN_UNHEALTHY_S", 0.05)
     running.next.proceed.clear()
-    running.start()
-    wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
-    wait_until(lambda: not running.service.healthy, "it to be unhealthy", timeout_s=5, every_s=0.01)
+    running.start_a_round()
+    until(lambda: not running.service.healthy, "it to be unhealthy")
     assert running.service.ready
     running.next.proceed.set()
-    wait_until(lambda: running.service.healthy, "it to be healthy again", timeout_s=5, every_s=0.01)
+    until(lambda: running.service.healthy, "it to be healthy again")
 
 
 def test_a_hanging_round_does_not_keep_the_process_from_stopping(
@@ -282,16 +286,14 @@ def test_a_hanging_round_does_not_keep_the_process_from_stopping(
 ) -> None:
     monkeypatch.setattr(under_test, "EXIT_DEADLINE_S", 0.3)
     running.next.proceed.clear()
-    running.start()
-    wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
+    running.start_a_round()
     assert running.end() < 2.0
     assert running.error is None
     assert running.next.safe_values == 0
 
 
 def test_a_stop_sets_a_deadline_for_requests_of_the_round_and_one_for_the_safe_values(running: Running) -> None:
-    running.start()
-    wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
+    running.start_a_round()
     began_s = time.monotonic()
     running.end()
     round_s, values_s = (until_s - began_s for until_s in running.view.deadlines_s)
@@ -302,8 +304,7 @@ def test_a_stop_sets_a_deadline_for_requests_of_the_round_and_one_for_the_safe_v
 
 def test_a_round_cut_short_by_the_stop_writes_no_checkpoints_of_its_own(running: Running) -> None:
     running.next.proceed.clear()
-    running.start()
-    wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
+    running.start_a_round()
     running.service.stop()
     running.next.proceed.set()
     running.thread.join(5.0)
