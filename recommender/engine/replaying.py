@@ -51,24 +51,17 @@ RecordedTarget = Json
 
 
 class Step(NamedTuple):
-    """A replayed step.
-
-    Attributes
-    ----------
-    begins
-        It is the first of its engine: the recommender started, or became leader.
-    changed
-        Groups whose target changed, in the record or now.
-    recorded, replayed
-        Targets of all groups after the step, then and now; None or absent for no target. The next step updates them.
-    """
+    """A replayed step."""
 
     now_s: float
     engine: Engine
     begins: bool
+    """It is the first of its engine: the recommender started, or became leader."""
     changed: Collection[Group]
+    """Groups whose target changed, in the record or now."""
     recorded: Mapping[Group, RecordedTarget]
     replayed: Mapping[Group, RecordedTarget]
+    """Targets of all groups after the step, then and now; None or absent for no target. The next step updates them."""
 
     def both(self, group: Group) -> tuple[RecordedTarget, RecordedTarget]:
         return self.recorded.get(group), self.replayed.get(group)

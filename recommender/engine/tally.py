@@ -48,55 +48,39 @@ class Guard:
 
 @dataclass(slots=True)
 class Report:
-    """Report of a round.
-
-    Attributes
-    ----------
-    step_s
-        Duration of each step in seconds, in order.
-    problems
-        Failures, by object.
-    samples, decisions, published
-        Numbers of new samples, decisions made and targets changed.
-    phase_changes, forecast_hits, forecast_misses
-        Phases entered, and whether the next phase was the most probable one.
-    resized_waiting
-        Pods that got the recommendation before they had a node.
-    resizes_s
-        Seconds from publishing to completion of each observed resize.
-    kills
-        OOM kills of our containers.
-    runs
-        Completed runs that were learned.
-    unwritten_statuses, unwritten_profiles
-        Statuses that could not be written at shutdown, and changed PhaseProfiles that were not written yet.
-    refused
-        Number of implausible samples and kills, by reason.
-    judged
-        Samples compared with what the container had.
-    violating, used, slack
-        Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes.
-    """
+    """Report of a round."""
 
     step_s: dict[str, float] = field(default_factory=dict)
+    """Duration of each step in seconds, in order."""
     problems: dict[str, str] = field(default_factory=dict)
+    """Failures, by object."""
     samples: int = 0
     decisions: int = 0
     published: int = 0
+    """Numbers of new samples, decisions made and targets changed."""
     phase_changes: int = 0
     forecast_hits: int = 0
     forecast_misses: int = 0
+    """Phases entered, and whether the next phase was the most probable one."""
     resized_waiting: int = 0
+    """Pods that got the recommendation before they had a node."""
     resizes_s: list[float] = field(default_factory=list)
+    """Seconds from publishing to completion of each observed resize."""
     kills: int = 0
+    """OOM kills of our containers."""
     runs: int = 0
+    """Completed runs that were learned."""
     unwritten_statuses: int = 0
     unwritten_profiles: int = 0
+    """Statuses that could not be written at shutdown, and changed PhaseProfiles that were not written yet."""
     refused: Counter[str] = field(default_factory=Counter)
+    """Number of implausible samples and kills, by reason."""
     judged: int = 0
+    """Samples compared with what the container had."""
     violating: list[int] = field(default_factory=lambda: [0, 0])
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes."""
 
     def guard(self, about: object) -> Guard:
         """Confine failures to one object, and report them."""

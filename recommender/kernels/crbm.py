@@ -35,21 +35,14 @@ class Parameters(NamedTuple):
 
     The history vector c holds each feature's `lag` past samples, oldest first, one feature after another: entry
     ``feature * lag + age`` (the order in which AI4DL's published parameters reproduce its published phases).
-
-    Attributes
-    ----------
-    W : (n_hidden, n_visible)
-        Visible to hidden.
-    A : (n_visible, n_visible * lag)
-        History to visible.
-    B : (n_hidden, n_visible * lag)
-        History to hidden.
-    visible_bias, hidden_bias : (n_visible,), (n_hidden,)
     """
 
     W: Floats
+    """(n_hidden, n_visible): visible to hidden."""
     A: Floats
+    """(n_visible, n_visible * lag): history to visible."""
     B: Floats
+    """(n_hidden, n_visible * lag): history to hidden."""
     visible_bias: Floats
     hidden_bias: Floats
 
