@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TypeVar
 
 import numpy as np
@@ -26,24 +26,6 @@ def log_problems(logger: logging.Logger, problems: Mapping[str, str], logged: Ma
             logger.warning("%s: %s", about, words, extra={"about": about})
     for about in logged.keys() - problems.keys():
         logger.info("%s: resolved", about, extra={"about": about})
-
-
-class Guard:
-    """A context in which one object may fail; `about` is converted to text only when needed."""
-
-    __slots__ = ("_about", "_report")
-
-    def __init__(self, report: Report, about: object) -> None:
-        self._report, self._about = report, about
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """Report and suppress any `Exception`, so that a round survives unforeseen errors."""
-        if isinstance(error, Exception):
-            self._report.record_failure(self._about, error)
-        return isinstance(error, Exception)
 
 
 @dataclass(slots=True)
@@ -82,16 +64,20 @@ class Report:
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
     """Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes."""
 
-    def guard(self, about: object) -> Guard:
-        """Confine failures to one object, and report them."""
-        return Guard(self, about)
+    @contextmanager
+    def guard(self, about: object) -> Iterator[None]:
+        """Confine failures to one object, and report them: a round must survive unforeseen errors."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self.record_failure(about, error)
 
     def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
         """Process thousands of objects, confining failures to the object, which has this name in the report."""
         for one in objects:
             try:
                 do(one)
-            except Exception as error:  # noqa: BLE001  # a round must survive unforeseen errors
+            except Exception as error:  # noqa: BLE001
                 self.record_failure(name(one), error)
 
     def record_failure(self, about: object, error: Exception) -> None:
