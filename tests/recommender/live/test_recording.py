@@ -188,7 +188,7 @@ def test_a_replay_without_the_entries_of_one_kind_ends_in_another_state(
 ) -> None:
     call_of = Replay._call_of
     monkeypatch.setattr(
-        Replay, "_call_of", lambda run, kind, content: list if kind == omitted else call_of(run, kind, content)
+        Replay, "_call_of", lambda run, kind, *content: list if kind == omitted else call_of(run, kind, *content)
     )
     assert state_of(last_step(hours.file).engine) != state_of(hours.engine)
 
