@@ -179,11 +179,10 @@ class Containers:
         """Bring the histograms of containers up to their latest samples."""
         arrays = self.arrays
         slots = slots[arrays.rows_since_history[slots] > 0]
-        rows = arrays.rows_since_history[slots]
+        rows, usage = arrays.rows_since_history[slots], self.rows.usage
         first_cells = arrays.last_cell[slots] - rows + 1
-        usages, by_slot, step_s = self.rows.newest_usage(slots, rows), self.by_slot, self.step_s
-        for slot, usage, first_cell in zip(slots.tolist(), usages, first_cells.tolist(), strict=True):
-            by_slot[slot].history.observe_grid(usage, first_cell, step_s)
+        for slot, number, first_cell in zip(slots.tolist(), rows.tolist(), first_cells.tolist(), strict=True):
+            self.by_slot[slot].history.observe_grid(usage[slot, -number:], first_cell, self.step_s)
         arrays.rows_since_history[slots] = 0
 
     def confidence(self, member: Member) -> float:

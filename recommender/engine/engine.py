@@ -13,34 +13,38 @@ from typing import Any
 import numpy as np
 
 from recommender.engine import persistence
-from recommender.engine.advising import Advising
-from recommender.engine.band import safe_value
+from recommender.engine.band import banded_targets, safe_value
 from recommender.engine.classes import Classes, learn_finished_run
 from recommender.engine.cold_start import ColdStarts
-from recommender.engine.container_arrays import NO_GROUP, UNDECIDED
+from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import DAY_S, TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.member import Member, NewContainer, slots_of
-from recommender.engine.memory import decide_memory
+from recommender.engine.memory import decide_memory, explain_memory
 from recommender.engine.options import Options
+from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted
 from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.shares import Shares, Work
-from recommender.engine.situation import MIN_SATURATED_SAMPLES
+from recommender.engine.situation import DOUBTS, MIN_SATURATED_SAMPLES, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""
+
+DEFAULT_INTERVAL_S = 60.0
+"""Interval of the default recommender's rounds."""
 
 MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, Member, int], None]], Fleet]
 """Makes the fleet, given the callbacks for each new container and each new member."""
@@ -72,11 +76,9 @@ class Engine:
         self._report, self._now_s = Report(), -math.inf  # of the present step, for the callbacks of the fleet
         self._shares, self._began_s = Shares(self._work_of), math.inf
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
-        self._advising = Advising(self.fleet, self.groups, self._cold_starts, self._shares, options)
-
-    @property
-    def targets(self) -> Mapping[Group, Target]:
-        return self._advising.targets
+        self.targets: dict[Group, Target] = {}
+        self._situation: Situation | None = None
+        self._stages: list[FloatArray] = []
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
         """Take in what was observed, and return the target of each group; `now_s` in unix seconds.
@@ -95,7 +97,7 @@ class Engine:
         self._take_samples(seen, now_s, report)
         self._kills.apply(seen.kills, now_s, report)
         self._forecast(now_s, report)
-        self._advising.step(now_s, report)
+        self._advise(now_s, report)
         self._remove_finished(now_s, report)
         return self.targets
 
@@ -119,11 +121,32 @@ class Engine:
 
     def why(self, group: Group) -> Why:
         """Explain the target of a group, as of the last step."""
-        return self._advising.why(group)
+        slot, situation, options = self.groups.slots[group], self._situation, self.options.rails
+        if situation is None or slot >= len(situation.wanted):
+            return Why(POLICIES[UNDECIDED], (math.nan, math.nan), None, "", ())
+        leading = self.fleet.by_slot.get(int(situation.leading[slot]))
+        policy, rule = "histogram", ""
+        if situation.doubt[slot] == NO_DOUBT and not situation.as_default[slot, CPU]:
+            expected = self._cold_starts.expected.get(slot)
+            if leading is not None:
+                policy, rule = POLICIES[self.fleet.arrays.decided_by[leading.slot]], self.fleet.rule(leading)
+            elif expected is not None:
+                policy, rule = "class.runs", expected.rule()
+            runs = self._cold_starts.runs_of(group, self.groups.workload[slot])
+            input_size = math.nan if leading is None else float(self.fleet.arrays.input_size[leading.slot])
+            target_kills = options.target_kills_of(costly=bool(self.groups.arrays.costly[slot]))
+            rule = f"{rule}; {explain_memory(runs, input_size, target_kills)}"
+        notes = rail_notes(self._stages, slot, situation, options)
+        default = amounts_of(self.groups.arrays.default_estimate[slot, TARGET])
+        return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
 
     def rails_acting(self) -> dict[str, int]:
         """Number of groups whose target each guard rail moved in the last step."""
-        return self._advising.rails_acting()
+        if not self._stages:
+            return {rail.name: 0 for rail in RAILS}
+        acted = rails_acted(self._stages)
+        counts = acted[:, self.groups.arrays.alive[: acted.shape[1]]].sum(axis=1)
+        return {rail.name: int(count) for rail, count in zip(RAILS, counts, strict=True)}
 
     def revisions_of(self, groups: Iterable[Group]) -> list[tuple[int, int]]:
         """Revision of each group, counting changes worth showing, and that of its durable state."""
@@ -146,7 +169,7 @@ class Engine:
     def history(self, group: Group) -> HistogramAggregate:
         """Histograms of the default recommender for a group, up to the latest samples."""
         slot = self.groups.slots[group]
-        self._advising.update_histories([slot])
+        self._update_histories([slot])
         return self.groups.history[slot]
 
     def used(self, group: Group) -> Amounts:
@@ -179,7 +202,7 @@ class Engine:
         for group, rules in changed.items():
             with report.guard(group):
                 if rules is None:
-                    self._advising.forget(group)
+                    self.targets.pop(group, None)
                     self._cold_starts.forget(slot := self.groups.slots[group])
                     self.groups.remove(group)
                     self.fleet.arrays.group[self.fleet.arrays.group == slot] = NO_GROUP
@@ -316,6 +339,62 @@ class Engine:
         with report.guard("memory"):
             decide_memory(self.fleet, self.groups.arrays, self.options.rails)
         self._cold_starts.update(now_s, report)
+
+    def _advise(self, now_s: float, report: Report) -> None:
+        """Decide the target of each group anew: situation, guard rails, band."""
+        groups, options = self.groups.arrays, self.options
+        shared = self._shares.shared(now_s, self.groups.slots, report)
+        situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
+        needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
+        self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
+        wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
+        groups.track_memory_demand(wanted[:, MEMORY], now_s)
+        self._situation, self._stages = situation, apply_rails(situation, options.rails)
+        self._update_targets(situation, self._stages[-1])
+
+    def _query_default(self, slots: IntArray, now_s: float) -> None:
+        """Refresh the default recommender's estimates that are due.
+
+        It runs once a minute. With much history an estimate changes slowly: each holds for a tenth of the time that it
+        rests on, and for a minute at most.
+        """
+        groups = self.groups.arrays
+        holds_s = np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * groups.history_days[slots])
+        due = slots[now_s >= groups.default_asked_s[slots] + holds_s]
+        if len(due):
+            self._update_histories(due.tolist())
+            self.groups.query_default(due, now_s)
+
+    def _update_histories(self, slots: Iterable[int]) -> None:
+        """Bring the histograms of groups up to the latest samples."""
+        members = self.fleet.members
+        known = [members.get(instance) for slot in slots for instance in self.groups.instances[slot]]
+        theirs = slots_of([member for member in known if member is not None])
+        self.fleet.update_history(theirs[self.fleet.arrays.group[theirs] != NO_GROUP])
+
+    def _update_targets(self, situation: Situation, target: FloatArray) -> None:
+        """Replace the targets that changed, by those after all rails, float64 (n, 2)."""
+        groups, in_default_bounds = self.groups.arrays, situation.within_default_bounds
+        advised = banded_targets(target, in_default_bounds, situation.evicts, groups, self.options.band)
+        known = groups.alive & ~np.isnan(advised).any(axis=(1, 2))
+        stays = (
+            situation.silent
+            & (groups.published == advised[:, TARGET]).all(axis=1)
+            & ~np.isnan(groups.advised).any(axis=(1, 2))
+        )
+        advised = np.where(stays[:, np.newaxis, np.newaxis], groups.advised, advised)
+        moved = known & (advised != groups.advised).any(axis=(1, 2))
+        changed = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.advised_doubt) | ~known))
+        groups.advised[known] = advised[known]
+        groups.advised_in_default_bounds[known] = in_default_bounds[known, CPU]
+        groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
+        groups.bump_revision(changed)
+        for slot in changed.tolist():
+            group = self.groups.by_slot[slot]
+            if known[slot]:
+                self.targets[group] = Target(group, Estimate(*advised[slot].copy()), DOUBTS[situation.doubt[slot]])
+            else:
+                self.targets.pop(group, None)
 
     def _remove_finished(self, now_s: float, report: Report) -> None:
         """Remove containers whose pod is gone or finished, and learn runs that completed."""

@@ -11,7 +11,7 @@ import io
 import json
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -61,9 +61,6 @@ class Start(NamedTuple):
     lead_time_s: float | None
     sample_s: float
     model: str
-
-    def content(self) -> Json:
-        return self._replace(options=asdict(self.options))  # type: ignore[arg-type]
 
 
 def pack_block(entries: Sequence[Json], columns: bytes) -> bytes:

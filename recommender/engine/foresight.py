@@ -7,6 +7,7 @@ visits, a few classes per step.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,16 @@ MAY_BE_NAN = ("asked", "lately")
 """Kept arrays that are NaN before the first decision."""
 
 
+@dataclass(slots=True)
+class _Table:
+    """What a class has learned: its visits, how many of them came since the forecast, and how many that rests on."""
+
+    visits: PhaseGraph
+    forecast: Foresight
+    new: int = 0
+    learned: int = 0
+
+
 class PhaseForesight:
     """Plans of live containers under one model, by slot; `Misuse` if the model has no demand.
 
@@ -59,11 +70,10 @@ class PhaseForesight:
             raise Misuse("this model knows no demand (it was imported). Train one on data.")
         self._demand, self._trained, self._step_s = model.demand, model.graph, step_s
         self._lead_samples = LEAD_SAMPLES
-        self._tables: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
         self.next_phase_hits: list[bool] = []
-        self._visits = [self._trained]
-        self._new_visits, self._learned_visits = [0], [0]
-        self._forecasts = [self._forecast(SHARED_TABLE)]
+        shared = self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
+        self._tables = [_Table(self._trained, shared)]
         self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
         self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
         self.set_objectives(model.target_violation, 12)
@@ -78,27 +88,23 @@ class PhaseForesight:
         """Table of a class; `in_use` are the tables of live containers."""
         if workload_class is None:
             return SHARED_TABLE
-        if workload_class not in self._tables:
+        if workload_class not in self._numbers:
             if (table := self._free_table(set(in_use.tolist()))) is None:
                 return SHARED_TABLE
-            self._tables[workload_class] = table
-            self._visits[table] = PhaseGraph(self._trained.n_phases)
-            self._forecasts[table] = self._forecasts[SHARED_TABLE]
-            self._new_visits[table] = self._learned_visits[table] = 0
+            self._numbers[workload_class] = table
+            self._tables[table : table + 1] = [
+                _Table(PhaseGraph(self._trained.n_phases), self._tables[SHARED_TABLE].forecast)
+            ]
             self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
-        return self._tables[workload_class]
+        return self._numbers[workload_class]
 
     def _free_table(self, in_use: set[int]) -> int | None:
         """A new table, else that of the first class without containers; None if all are taken."""
-        if (tables := len(self._visits)) <= MAX_CLASSES:
-            self._visits.append(self._trained)
-            self._forecasts.append(self._forecasts[SHARED_TABLE])
-            self._new_visits.append(0)
-            self._learned_visits.append(0)
-            return tables
-        for known, table in self._tables.items():
+        if len(self._tables) <= MAX_CLASSES:
+            return len(self._tables)
+        for known, table in self._numbers.items():
             if table not in in_use:
-                del self._tables[known]
+                del self._numbers[known]
                 return table
         return None
 
@@ -112,11 +118,11 @@ class PhaseForesight:
             tables[ended].tolist(), now[ended].tolist(), *left, strict=True
         ):
             if unknown not in (phase, following):
-                likeliest = int(self._forecasts[table].followers[before, phase, :unknown].argmax())
+                likeliest = int(self._tables[table].forecast.followers[before, phase, :unknown].argmax())
                 self.next_phase_hits.append(following == likeliest)
             if table != SHARED_TABLE:
-                self._visits[table].learn_visit(before, phase, dwell, following)
-                self._new_visits[table] += 1
+                self._tables[table].visits.learn_visit(before, phase, dwell, following)
+                self._tables[table].new += 1
         self._plan.observe(slots, usage[:, DECIDED], labels)
 
     def rebuild(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
@@ -152,7 +158,7 @@ class PhaseForesight:
             untried = state.samples[slot] <= WARM_UP_SAMPLES
             why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
             return f"{times}the largest of its last {followed} samples: that {why}"
-        forecast, context = self._forecasts[table], self._context(slot)
+        forecast, context = self._tables[table].forecast, self._context(slot)
         followers = forecast.followers[context[:2]]
         following = int(followers.argmax())
         chance = float(forecast.ends[context] * followers[following])
@@ -170,7 +176,7 @@ class PhaseForesight:
 
     def next_phases(self, slot: int, table: int) -> tuple[FloatArray, float]:
         """Probability of each next phase, the unknown one last, float64 (phases,), and the expected steps to it."""
-        forecast, context = self._forecasts[table], self._context(slot)
+        forecast, context = self._tables[table].forecast, self._context(slot)
         return forecast.followers[context[:2]], float(forecast.remaining_steps[context])
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
@@ -205,31 +211,24 @@ class PhaseForesight:
 
     def _refresh_tables(self, lead_samples: int) -> None:
         """Refresh the tables: all of them if the lead time changed, else a few classes with enough new visits."""
+        moved, self._lead_samples = lead_samples != self._lead_samples, lead_samples
         stale = [
-            table
-            for table, new_visits in enumerate(self._new_visits)
-            if new_visits > max(0.0, REFRESH_SHARE * self._learned_visits[table])
+            number
+            for number, table in enumerate(self._tables)
+            if moved or table.new > max(0.0, REFRESH_SHARE * table.learned)
         ]
-        if moved := lead_samples != self._lead_samples:
-            self._lead_samples, stale = lead_samples, list(range(len(self._visits)))
-        else:
-            stale = sorted(stale, key=lambda table: -self._new_visits[table])[:MAX_REFRESHES_PER_STEP]
+        if not moved:
+            stale = sorted(stale, key=lambda number: -self._tables[number].new)[:MAX_REFRESHES_PER_STEP]
         if not stale:
             return
-        for table in stale:
-            self._learned_visits[table] += self._new_visits[table]
-            self._new_visits[table] = 0
-            self._forecasts[table] = self._forecast(table)
-            self._plan.expected.occupancy[table] = self._forecasts[table].occupancy
+        for number in stale:
+            table, all_classes = self._tables[number], None if number == SHARED_TABLE else self._trained
+            table.learned, table.new = table.learned + table.new, 0
+            table.forecast = table.visits.foresight_for_plan(lead_samples, AHEAD_SAMPLES, all_classes)
+            self._plan.expected.occupancy[number] = table.forecast.occupancy
         self._plan.expected.credit[:] = self._credit()
         if moved:
             self._plan.expected = self._expected()
-
-    def _forecast(self, table: int) -> Foresight:
-        """Forecast in each context, from the visits of a class shrunk towards those of training."""
-        if table == SHARED_TABLE:
-            return self._trained.foresight(self._lead_samples, AHEAD_SAMPLES)
-        return self._visits[table].foresight(self._lead_samples, AHEAD_SAMPLES, self._trained)
 
     def _expected(self) -> Expected:
         expected = self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)
@@ -237,9 +236,9 @@ class PhaseForesight:
 
     def _occupancy(self) -> FloatArray:
         """float64 (tables, 1 + phases, phases, buckets, phases)."""
-        return np.stack([forecast.occupancy for forecast in self._forecasts])
+        return np.stack([table.forecast.occupancy for table in self._tables])
 
     def _credit(self) -> FloatArray:
         """float64 (tables,): credit of each class, in samples."""
-        visits = np.array(self._learned_visits, float)
+        visits = np.array([table.learned for table in self._tables], float)
         return CREDIT_SAMPLES + CLASS_CREDIT_SAMPLES * visits / (visits + CREDIT_VISITS)

@@ -59,8 +59,8 @@ class GroupArrays(SlotArrays):
     """(n, 2): the target in force before limits of users and operators; NaN for none."""
     given: FloatArray = fresh(_UNKNOWN)
     """(n, 2): the same after all limits, as containers get it."""
-    changed_s: FloatArray = fresh(np.full((2, KEPT_CHANGES), -np.inf))
-    """(n, 2, KEPT_CHANGES): when each resource of it changed, latest first, unix seconds."""
+    changed_s: FloatArray = fresh(np.full((2, KEPT_CHANGES), np.nan))
+    """(n, 2, KEPT_CHANGES): when each resource of it changed, latest first, unix seconds; NaN before."""
     less_memory_since_s: FloatArray = fresh(np.nan)
     """Since when less memory is wanted than is in force; NaN while it is not."""
     violations: FloatArray = fresh(np.zeros(2))

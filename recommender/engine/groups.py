@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.group_arrays import DAY_S, KEPT_CHANGES, GroupArrays
+from recommender.engine.group_arrays import DAY_S, GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
-from recommender.errors import BadInput
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
@@ -20,12 +19,10 @@ from recommender.slots import take_slot
 
 log = logging.getLogger(__name__)
 
-_CHANGED = ("changed_cpu_s", "changed_memory_s")
-"""Keys under which the latest changes of both resources are kept."""
-
 _KEPT = (
     "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
     "killed_s", "established",
+    "changed_s",
 )  # fmt: skip
 """Arrays that survive a restart."""
 
@@ -73,10 +70,7 @@ class Groups:
         self.arrays.peak_bytes[slot, 0] = max(start.history.most_used()[MEMORY], implied_peak_bytes)
         self.arrays.peak_day[slot] = now_s // DAY_S
         if start.kept is not None:
-            try:
-                self._restore(slot, start.kept)
-            except BadInput as error:
-                log.warning("%s", error)
+            self._restore(slot, start.kept)
             self.arrays.follow_clock(slot, now_s)
 
     def set_rules(self, group: Group, rules: Rules) -> None:
@@ -142,34 +136,25 @@ class Groups:
     def kept(self, slot: int) -> dict[str, Any]:
         """State that must survive a restart, ready for JSON (NaN is null); histograms have their own checkpoints."""
         content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
-        for name, times in zip(_CHANGED, self.arrays.changed_s[slot], strict=True):
-            content[name] = times[np.isfinite(times)].tolist()
         return content | {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
 
     def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Restore what `kept` returned; `BadInput`, and no change, if it does not fit."""
+        """Restore what `kept` returned; nothing, which is logged, if it does not fit."""
         implied_peak_bytes = float(self.arrays.peak_bytes[slot, 0])
         try:
             parts = {name: kept[name] for name in _KEPT}
             if parts["killed_s"] is None:
                 parts["killed_s"] = -math.inf
-            parts["changed_s"] = [_latest(kept[name]) for name in _CHANGED]
             if any(np.isposinf(np.asarray(part, np.float64)).any() for part in parts.values()):
                 raise ValueError("an infinite number")
             self.arrays.put(slot, parts, parts)
         except (KeyError, TypeError, ValueError) as error:
-            problem = f"the kept state of a VPA does not fit ({error!r})"
-            raise BadInput(problem, remedy="Nothing to do: the group starts from scratch.") from error
+            log.warning(
+                "the kept state of a VPA does not fit (%r). Nothing to do: the group starts from scratch.", error
+            )
+            return
         if not self.arrays.peak()[slot]:
             self.arrays.peak_bytes[slot, 0] = implied_peak_bytes
         workload = kept.get("class")
         self.workload[slot] = workload if isinstance(workload, str) else None
         self.arrays.costly[slot] = kept.get("costly") is True
-
-
-def _latest(kept: list[float]) -> FloatArray:
-    """float64 (KEPT_CHANGES,): times of the latest changes, padded with minus infinity."""
-    times = np.concatenate([np.array(kept, np.float64), np.full(KEPT_CHANGES, -np.inf)])[:KEPT_CHANGES]
-    if np.isnan(times).any():
-        raise ValueError("times of changes do not fit")
-    return times

@@ -41,36 +41,24 @@ class WorkloadKey(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How the published target of a group is applied.
-
-    Attributes
-    ----------
-    applied
-        Running containers get it; otherwise nobody, or only new pods.
-    evicts
-        Running containers get it by recreating the pod or restarting the container: each change costs work.
-    limits_follow
-        The memory limit moves with the request: too little kills instead of only risking an eviction.
-    repeats
-        Its containers are restarted or scaled out automatically, unlike those of a Job.
-    memory_interval_s
-        One memory peak counts per interval, for new containers; None for upstream's default.
-    declared_cores
-        CPU request of each container as its owner declared it; NaN if unknown.
-    shares
-        Its containers share the CPU of their nodes.
-    evictable
-        One of its pods may be evicted because a node has no room for its resize.
-    """
+    """How the published target of a group is applied."""
 
     applied: bool = True
+    """Running containers get it; otherwise nobody, or only new pods."""
     evicts: bool = False
+    """Running containers get it by recreating the pod or restarting the container: each change costs work."""
     limits_follow: bool = False
+    """The memory limit moves with the request: too little kills instead of only risking an eviction."""
     repeats: bool = False
+    """Its containers are restarted or scaled out automatically, unlike those of a Job."""
     memory_interval_s: float | None = None
+    """One memory peak counts per interval, for new containers; None for upstream's default."""
     declared_cores: float = math.nan
+    """CPU request of each container as its owner declared it; NaN if unknown."""
     shares: bool = False
+    """Its containers share the CPU of their nodes."""
     evictable: bool = True
+    """One of its pods may be evicted because a node has no room for its resize."""
 
 
 class Ended(NamedTuple):
@@ -82,51 +70,34 @@ class Ended(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What is known of a container besides its usage.
-
-    Attributes
-    ----------
-    group
-        Whose target it gets.
-    workload
-        Its workload class: what makes runs comparable. None if unknown.
-    started_s
-        Start of its present run, unix seconds; None if unknown.
-    requests, limits
-        Cores and bytes, NaN if absent.
-    restarts
-        Number of restarts.
-    finished
-        Its pod has terminated; `ended` says how the container ended.
-    terminating
-        Its pod is being deleted.
-    deferred_since_s
-        Since when a resize of its pod has been deferred, unix seconds; infinite if none is.
-    resumed_pod_uid
-        UID of the pod from whose checkpoint it continues, so that its run is not a whole one; else empty.
-    shares_node, shares_by
-        The node whose CPU it shares, and the policy; empty if it does not.
-    input_size
-        Size of its input, in a unit common to its class; NaN if unknown.
-    costly
-        A kill costs more than usual: it requests devices such as GPUs, or says that it cannot resume.
-    """
+    """What is known of a container besides its usage."""
 
     group: Group
+    """Whose target it gets."""
     workload: str | None
+    """Its workload class: what makes runs comparable. None if unknown."""
     started_s: float | None
+    """Start of its present run, unix seconds; None if unknown."""
     requests: Amounts
     limits: Amounts
+    """Cores and bytes, NaN if absent."""
     restarts: int = 0
     finished: bool = False
+    """Its pod has terminated; `ended` says how the container ended."""
     ended: Ended | None = None
     terminating: bool = False
+    """Its pod is being deleted."""
     deferred_since_s: float = math.inf
+    """Since when a resize of its pod has been deferred, unix seconds; infinite if none is."""
     resumed_pod_uid: str = ""
+    """UID of the pod from whose checkpoint it continues, so that its run is not a whole one; else empty."""
     shares_node: str = ""
     shares_by: str = ""
+    """The node whose CPU it shares, and the policy; empty if it does not."""
     input_size: float = math.nan
+    """Size of its input, in a unit common to its class; NaN if unknown."""
     costly: bool = False
+    """A kill costs more than usual: it requests devices such as GPUs, or says that it cannot resume."""
 
 
 class Kill(NamedTuple):

@@ -5,8 +5,6 @@ Where the class has too few runs for a bound, memory follows the container's own
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
@@ -15,7 +13,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.memory_runs import AGES, memory_targets
-from recommender.records import MEMORY, FloatArray, IntArray, or_nan
+from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import counted, format_memory
 
 
@@ -78,19 +76,13 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
 
 
 def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES).
-
-    Each class is queried once per input size and cost of a kill.
-    """
+    """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES)."""
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
-    members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
+    input_sizes, costly = fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist()
     for place, slot in enumerate(slots.tolist()):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):
-            input_size, costly = float(fleet.arrays.input_size[slot]), bool(fleet.arrays.costly[slot])
-            members_of.setdefault((runs, None if math.isnan(input_size) else input_size, costly), []).append(place)
-    for (runs, size, costly), places in members_of.items():
-        bounds = runs.memory.bounds(options.target_kills_of(costly=costly), or_nan(size))
-        peak_bytes[places], least_bytes[places], rises[places] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
+            bounds = runs.memory.bounds(options.target_kills_of(costly=costly[place]), input_sizes[place])
+            peak_bytes[place], least_bytes[place], rises[place] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

@@ -10,35 +10,24 @@ COSTLY_KILL_FACTOR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RailOptions:
-    """Options of the rails.
-
-    Attributes
-    ----------
-    memory_margin
-        Margin of memory above the present working set, as a share of it.
-    shrink_after_s, shrink_step
-        Memory shrinks only after less was wanted for this long, by at most this share at a time.
-    target_violation
-        Accepted share of samples above allocation x 1.05, per resource.
-    target_kills
-        Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly. With fewer runs of a
-        class than that needs, its memory is not bounded by them.
-    widen
-        Factor on an allocation while the violation ratio of a container is above the target.
-    resizes_per_hour
-        Limit on changes of each resource of a container; increases are always allowed.
-    wait_for_room_s
-        A resize deferred for this long is withdrawn: upstream's updater evicts such a pod after five minutes.
-    """
+    """Options of the rails."""
 
     memory_margin: float = 0.10
+    """Margin of memory above the present working set, as a share of it."""
     shrink_after_s: float = 600.0
     shrink_step: float = 0.20
+    """Memory shrinks only after less was wanted for this long, by at most this share at a time."""
     target_violation: tuple[float, float] = (0.05, 0.05)
+    """Accepted share of samples above allocation x 1.05, per resource."""
     target_kills: float = 0.01
+    """Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly. With fewer runs of a
+    class than that needs, its memory is not bounded by them."""
     widen: float = 1.25
+    """Factor on an allocation while the violation ratio of a container is above the target."""
     resizes_per_hour: int = 12
+    """Limit on changes of each resource of a container; increases are always allowed."""
     wait_for_room_s: float = 180.0
+    """A resize deferred for this long is withdrawn: upstream's updater evicts such a pod after five minutes."""
 
     def target_kills_of(self, *, costly: bool) -> float:
         """Share of runs that may be OOM-killed, where a kill is costly or not."""
@@ -47,27 +36,19 @@ class RailOptions:
 
 @dataclass(frozen=True, slots=True)
 class BandOptions:
-    """Options of the band, all relative to the target.
-
-    Attributes
-    ----------
-    hold_cpu, hold_memory
-        Deadband downwards: a lower target is published when it differs by more than this from the one in force.
-    rise_cpu, rise_memory
-        Deadband upwards. Narrower: missing memory kills, and CPU short by more than the tolerance violates.
-    half_width
-        Half width of the band. Narrower than the deadbands: a request from before a move must lie outside.
-    hold_guess
-        Bounds that rest on the histogram alone and narrow with each sample are published anew when one of them differs
-        by more than this; sooner where a change evicts.
-    """
+    """Options of the band, all relative to the target."""
 
     hold_cpu: float = 0.15
     hold_memory: float = 0.10
+    """Deadband downwards: a lower target is published when it differs by more than this from the one in force."""
     rise_cpu: float = 0.05
     rise_memory: float = 0.02
+    """Deadband upwards. Narrower: missing memory kills, and CPU short by more than the tolerance violates."""
     half_width: float = 0.01
+    """Half width of the band. Narrower than the deadbands: a request from before a move must lie outside."""
     hold_guess: float = 0.20
+    """Bounds that rest on the histogram alone and narrow with each sample are published anew when one of them differs
+    by more than this; sooner where a change evicts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ the order of `RAILS`, from scratch in each step. The fallback comes first: its t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -42,41 +40,33 @@ class Rail(NamedTuple):
 
     name: str
     move: Move
-    explain: Explain
+    explain: Explain | str
 
 
-@dataclass(frozen=True)
-class RailedTargets:
+def apply_rails(situation: Situation, options: RailOptions) -> list[FloatArray]:
     """The forecasts, and the targets after each rail: float64 (n, 2) each, NaN where there is no target."""
-
-    stages: tuple[FloatArray, ...]
-
-    @property
-    def target(self) -> FloatArray:
-        """float64 (n, 2): after the last rail."""
-        return self.stages[-1]
-
-    @cached_property
-    def acted(self) -> BoolArray:
-        """bool (rails, n): which rail moved whose target; computed on demand."""
-        stages = np.stack(self.stages)
-        before, after = stages[:-1], stages[1:]
-        acted: BoolArray = ((before != after) & ~(np.isnan(before) & np.isnan(after))).any(axis=2)
-        return acted
-
-
-def apply_rails(situation: Situation, options: RailOptions) -> RailedTargets:
-    """Pass the forecasts through all rails."""
     stages = [situation.wanted]
     for rail in RAILS:
         stages.append(rail.move(stages[-1], situation, options))
-    return RailedTargets(tuple(stages))
+    return stages
 
 
-def rail_notes(acted: BoolArray, group: int, situation: Situation, options: RailOptions) -> Sequence[tuple[str, str]]:
+def rails_acted(stages: Sequence[FloatArray]) -> BoolArray:
+    """bool (rails, n): which rail moved whose target."""
+    before, after = np.stack(stages[:-1]), np.stack(stages[1:])
+    acted: BoolArray = ((before != after) & ~(np.isnan(before) & np.isnan(after))).any(axis=2)
+    return acted
+
+
+def rail_notes(
+    stages: Sequence[FloatArray], group: int, situation: Situation, options: RailOptions
+) -> Sequence[tuple[str, str]]:
     """What each rail did to a group, by its slot: name and explanation."""
-    rails = [RAILS[place] for place in np.flatnonzero(acted[:, group])]
-    notes = [(rail.name, rail.explain(group, situation, options)) for rail in rails]
+    notes = []
+    for rail, acted in zip(RAILS, rails_acted(stages)[:, group], strict=True):
+        if acted:
+            why = rail.explain
+            notes.append((rail.name, why if isinstance(why, str) else why(group, situation, options)))
     if situation.doubtful[group] and not situation.as_default[group, CPU]:
         notes.insert(0, (RAILS[0].name, f"{DOUBTS[situation.doubt[group]]}; no history to fall back on"))
     return notes
@@ -245,20 +235,18 @@ def _explain_room(group: int, s: Situation, _: RailOptions) -> str:
 
 RAILS: tuple[Rail, ...] = (
     Rail("fallback", _fall_back, _explain_fallback),
-    Rail("no needless restart", _no_needless_restart, lambda *_: "a change restarts it: as the default recommender"),
+    Rail("no needless restart", _no_needless_restart, "a change restarts it: as the default recommender"),
     Rail(
         "own use",
         _own_use,
-        lambda *_: "CPU capped at its own usage, at first at what it declares, or at the default recommender's",
+        "CPU capped at its own usage, at first at what it declares, or at the default recommender's",
     ),
-    Rail("room to show", _room_to_show, lambda *_: "it uses all the CPU that it has, and may need more"),
+    Rail("room to show", _room_to_show, "it uses all the CPU that it has, and may need more"),
     Rail("violation budget", _violation_budget, _explain_violation_budget),
     Rail(
-        "no shrinking on a guess",
-        _no_shrinking_on_a_guess,
-        lambda *_: "not below its requests until there is an hour of history",
+        "no shrinking on a guess", _no_shrinking_on_a_guess, "not below its requests until there is an hour of history"
     ),
-    Rail("shares", _shares, lambda *_: "its share of a node whose containers want more CPU than it has"),
+    Rail("shares", _shares, "its share of a node whose containers want more CPU than it has"),
     Rail(
         "working set", _working_set, lambda _, __, options: f"{options.memory_margin:.0%} above the present working set"
     ),
@@ -267,9 +255,9 @@ RAILS: tuple[Rail, ...] = (
         _start_again,
         lambda _, __, options: f"the peak of a run and {options.memory_margin:.0%}: it may start again",
     ),
-    Rail("limit", _limit, lambda *_: "its limit follows: neither less nor sooner than the default recommender"),
+    Rail("limit", _limit, "its limit follows: neither less nor sooner than the default recommender"),
     Rail("slow shrink", _slow_shrink, _explain_slow_shrink),
-    Rail("silence", _silence, lambda *_: "unchanged while there are no samples"),
+    Rail("silence", _silence, "unchanged while there are no samples"),
     Rail("OOM bump", _kill_floor, _explain_kill_floor),
     Rail("resize limit", _resize_limit, _explain_resize_limit),
     Rail("room", _room, _explain_room),

@@ -7,24 +7,12 @@ each step and the state from before a restart that the engine asked for.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from recommender.engine import entries
 from recommender.engine.classes import Classes
 from recommender.engine.engine import Engine, MakeFleet
-from recommender.engine.entries import (
-    ADOPTED,
-    CLASS,
-    HISTORY,
-    PUBLISHED,
-    START,
-    STEP,
-    Start,
-    encode_model,
-    encode_seen,
-    encode_start,
-    encode_target,
-    pack_block,
-)
 from recommender.engine.journal import Journal
 from recommender.engine.keys import Group, Instance, WorkloadKey
 from recommender.engine.lead_time import LeadTime
@@ -59,16 +47,12 @@ class Recorder:
         fleet, lead_time = engine.fleet, engine.lead_time
         self._names.clear()
         self._models.clear()
-        model = self.model(fleet.model)
-        start = Start(
-            engine.options, fleet.step_s, fleet.cycle_samples,
-            lead_time.configured_s, lead_time.sample_s, model,
-        )  # fmt: skip
-        self.note(START, start.content())
+        start = (fleet.step_s, fleet.cycle_samples, lead_time.configured_s, lead_time.sample_s, self.model(fleet.model))
+        self.note(entries.START, (asdict(engine.options), *start))
 
     def model(self, model: PhaseModel) -> str:
         """Digest of a model, which is recorded once."""
-        digest, entry = encode_model(model)
+        digest, entry = entries.encode_model(model)
         if digest not in self._models:
             self._models.add(digest)
             self.note(*entry)
@@ -78,16 +62,16 @@ class Recorder:
         """Encode the input of a step; its samples are kept for the block that its entry goes into."""
         if self._closed:
             return {}
-        content, columns = encode_seen(seen, self._names)
+        content, columns = entries.encode_seen(seen, self._names)
         self._columns += columns
         return content
 
     def flush(self) -> None:
-        entries, columns = self._entries, self._columns
+        noted, columns = self._entries, self._columns
         self._entries, self._columns = [], b""
-        if entries:
+        if noted:
             try:
-                self._journal.append(pack_block(entries, columns))
+                self._journal.append(entries.pack_block(noted, columns))
             except OSError as error:
                 self.problem = f"the record ends here: {error.strerror or error}"
                 self.close()
@@ -112,7 +96,7 @@ class RecordedEngine(Engine):
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
         content = self._recorder.encode_input(seen)
-        self._recorder.note(STEP, now_s, content)
+        self._recorder.note(entries.STEP, now_s, content)
         self._in_step = True
         try:
             targets = super().step(now_s, seen, report)
@@ -126,23 +110,23 @@ class RecordedEngine(Engine):
         return targets
 
     def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
-        self._recorder.note(PUBLISHED, group, target, given, now_s)
+        self._recorder.note(entries.PUBLISHED, group, target, given, now_s)
         return super().published(group, target, given, now_s)
 
     def adopt(self, model: PhaseModel) -> None:
         super().adopt(model)
-        self._recorder.note(ADOPTED, self._recorder.model(model))
+        self._recorder.note(entries.ADOPTED, self._recorder.model(model))
 
     def history(self, group: Group) -> Any:
         if not self._in_step:
-            self._recorder.note(HISTORY, group)
+            self._recorder.note(entries.HISTORY, group)
         return super().history(group)
 
     def _changed_targets(self) -> list[tuple[Group, Any]]:
         """Targets that changed since the step before."""
         changed = changed_targets(self._last_targets, self.targets)
         self._last_targets = dict(self.targets)
-        return [(group, encode_target(self.targets.get(group))) for group in changed]
+        return [(group, entries.encode_target(self.targets.get(group))) for group in changed]
 
 
 class _RecordedMemory(Memory):
@@ -156,7 +140,7 @@ class _RecordedMemory(Memory):
     def group(self, group: Group) -> GroupStart:
         self._groups.append((group, None))
         start = self._memory.group(group)
-        self._groups[-1] = group, encode_start(start)
+        self._groups[-1] = group, entries.encode_start(start)
         return start
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
@@ -179,17 +163,17 @@ class _RecordedClasses(Classes):
         self._recorder = recorder
 
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
-        self._recorder.note(CLASS, "load", key, state, used_s)
+        self._recorder.note(entries.CLASS, "load", key, state, used_s)
         super().load(key, state, used_s)
 
     def in_use(self, key: WorkloadKey, now_s: float) -> None:
-        self._recorder.note(CLASS, "in_use", key, now_s)
+        self._recorder.note(entries.CLASS, "in_use", key, now_s)
         super().in_use(key, now_s)
 
     def drop_untaught(self, in_use: Collection[WorkloadKey]) -> None:
-        self._recorder.note(CLASS, "drop_untaught", sorted(in_use))
+        self._recorder.note(entries.CLASS, "drop_untaught", sorted(in_use))
         super().drop_untaught(in_use)
 
     def forget(self, key: WorkloadKey) -> None:
-        self._recorder.note(CLASS, "forget", key)
+        self._recorder.note(entries.CLASS, "forget", key)
         super().forget(key)

@@ -13,25 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.engine import entries
 from recommender.engine.engine import Engine
-from recommender.engine.entries import (
-    ADOPTED,
-    CLASS,
-    CLASS_CALLS,
-    HISTORY,
-    MODEL,
-    PUBLISHED,
-    START,
-    STEP,
-    Json,
-    Start,
-    decode,
-    decode_model,
-    decode_seen,
-    decode_start,
-    encode_target,
-    unpack_block,
-)
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
 from recommender.engine.journal import Block, Reader
@@ -46,29 +29,22 @@ from recommender.records import Amounts, FloatArray, amounts_of
 
 log = logging.getLogger(__name__)
 
-RecordedTarget = Json
+RecordedTarget = entries.Json
 """A target as recorded, see `encode_target`."""
 
 
 class Step(NamedTuple):
-    """A replayed step.
-
-    Attributes
-    ----------
-    begins
-        It is the first of its engine: the recommender started, or became leader.
-    changed
-        Groups whose target changed, in the record or now.
-    recorded, replayed
-        Targets of all groups after the step, then and now; None or absent for no target. The next step updates them.
-    """
+    """A replayed step."""
 
     now_s: float
     engine: Engine
     begins: bool
+    """It is the first of its engine: the recommender started, or became leader."""
     changed: Collection[Group]
+    """Groups whose target changed, in the record or now."""
     recorded: Mapping[Group, RecordedTarget]
     replayed: Mapping[Group, RecordedTarget]
+    """Targets of all groups after the step, then and now; None or absent for no target. The next step updates them."""
 
     def both(self, group: Group) -> tuple[RecordedTarget, RecordedTarget]:
         return self.recorded.get(group), self.replayed.get(group)
@@ -86,7 +62,7 @@ class Replay:
     within the recorded limits; usage and requests stay as they were, since the recorded cluster does not react.
     """
 
-    def __init__(self, file: Path, change: Callable[[Start], Start] | None = None) -> None:
+    def __init__(self, file: Path, change: Callable[[entries.Start], entries.Start] | None = None) -> None:
         self.file, self.reader, self._change = file, Reader(file), change
         self._models: dict[str, PhaseModel] = {}
         self._names: list[Instance] = []
@@ -105,19 +81,18 @@ class Replay:
         """
         for block in self.reader:
             try:
-                entries, columns = unpack_block(block.content)
-                todo = [(entry[0], self._prepared(entry[0], entry[1:], columns)) for entry in entries]
+                listed, columns = entries.unpack_block(block.content)
+                todo = [(kind, content, self._call_of(kind, content, columns)) for kind, *content in listed]
             except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
                 raise _incompatible(block, repr(error)) from error
-            for kind, act in todo:
-                if kind == STEP:
-                    now_s, run = act
+            for kind, (now_s, *_), act in todo:
+                if kind == entries.STEP:
                     if now_s > until_s:
                         return
-                    yield run()
+                    yield act()
                     if now_s == until_s:  # the rest need not even be readable
                         return
-                elif kind == START:  # without it nothing can be replayed
+                elif kind == entries.START:  # without it nothing can be replayed
                     act()
                 else:
                     with Report().guard(f"{block.piece}, block {block.number}, {kind}"):
@@ -125,36 +100,31 @@ class Replay:
 
     # -- decoding ----------------------------------------------------------------------------------------------------
 
-    def _prepared(self, kind: str, content: list[Any], columns: Any) -> Any:
+    def _call_of(self, kind: str, content: list[Any], columns: Any) -> Callable[[], Any]:
         """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
-        if kind == MODEL:
-            digest, origin, files = content
-            return partial(self._models.__setitem__, digest, decode_model(origin, files))
-        if kind == START:
+        first, *others = content
+        if kind == entries.MODEL:
+            return partial(self._models.__setitem__, first, entries.decode_model(*others))
+        if kind == entries.START:
             self._names = []
-            return partial(self._start, decode(Start, content[0]))
-        if kind == STEP:
-            now_s, recorded = content
-            return float(now_s), self._step_of(float(now_s), recorded, columns)
-        return self._call_of(kind, content)
-
-    def _call_of(self, kind: str, content: list[Any]) -> Callable[[], object]:
-        if kind == PUBLISHED:
-            return partial(self._publish, *decode(tuple[Group, Amounts, Amounts, float], content))
-        if kind == ADOPTED:
-            return lambda: self._current_engine.adopt(self._models[content[0]])
-        if kind == HISTORY:
-            return lambda: self._current_engine.history(Group(*content[0]))
-        if kind == CLASS:
-            name, arguments = content[0], decode(CLASS_CALLS[content[0]], content[1:])
-            return lambda: getattr(self._current_engine.classes, name)(*arguments)
-        raise ValueError(f"unknown kind of entry: {kind!r}")
-
-    def _step_of(self, now_s: float, content: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
-        seen = decode_seen(content, columns, self._names)
-        groups = {
-            Group(*group): None if start is None else decode_start(start) for group, start in content["known_groups"]
+            return partial(self._start, entries.decode(entries.Start, first))
+        if kind == entries.STEP:
+            return self._step_of(float(first), *others, columns)
+        if kind == entries.PUBLISHED:
+            return partial(self._publish, *entries.decode(tuple[Group, Amounts, Amounts, float], content))
+        calls = {
+            entries.ADOPTED: lambda: self._current_engine.adopt(self._models[first]),
+            entries.HISTORY: lambda: self._current_engine.history(Group(*first)),
         }
+        if kind == entries.CLASS:
+            arguments = entries.decode(entries.CLASS_CALLS[first], others)
+            return lambda: getattr(self._current_engine.classes, first)(*arguments)
+        return calls[kind]
+
+    def _step_of(self, now_s: float, content: Mapping[str, entries.Json], columns: Any) -> Callable[[], Step]:
+        seen = entries.decode_seen(content, columns, self._names)
+        known = content["known_groups"]
+        groups = {Group(*group): None if start is None else entries.decode_start(start) for group, start in known}
         members = {Instance(*instance): kept for instance, kept in content["known_members"]}
         targets = {Group(*group): target for group, target in content["targets"]}
 
@@ -179,7 +149,7 @@ class Replay:
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
         return self._engine
 
-    def _start(self, recorded: Start) -> None:
+    def _start(self, recorded: entries.Start) -> None:
         start = recorded if self._change is None else self._change(recorded)
         maker = partial(Fleet, self._models[start.model], start.step_s, start.cycle_samples)
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
@@ -199,7 +169,7 @@ class Replay:
         last, self._last_targets = self._last_targets, dict(targets)
         changed = changed_targets(last, targets)
         self._recorded |= recorded
-        self._replayed |= {group: encode_target(targets.get(group)) for group in changed}
+        self._replayed |= {group: entries.encode_target(targets.get(group)) for group in changed}
         if self._change is not None:
             for group in changed:
                 if group in targets:

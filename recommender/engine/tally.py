@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TypeVar
 
 import numpy as np
@@ -28,86 +28,56 @@ def log_problems(logger: logging.Logger, problems: Mapping[str, str], logged: Ma
         logger.info("%s: resolved", about, extra={"about": about})
 
 
-class Guard:
-    """A context in which one object may fail; `about` is converted to text only when needed."""
-
-    __slots__ = ("_about", "_report")
-
-    def __init__(self, report: Report, about: object) -> None:
-        self._report, self._about = report, about
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """Report and suppress any `Exception`, so that a round survives unforeseen errors."""
-        if isinstance(error, Exception):
-            self._report.record_failure(self._about, error)
-        return isinstance(error, Exception)
-
-
 @dataclass(slots=True)
 class Report:
-    """Report of a round.
-
-    Attributes
-    ----------
-    step_s
-        Duration of each step in seconds, in order.
-    problems
-        Failures, by object.
-    samples, decisions, published
-        Numbers of new samples, decisions made and targets changed.
-    phase_changes, forecast_hits, forecast_misses
-        Phases entered, and whether the next phase was the most probable one.
-    resized_waiting
-        Pods that got the recommendation before they had a node.
-    resizes_s
-        Seconds from publishing to completion of each observed resize.
-    kills
-        OOM kills of our containers.
-    runs
-        Completed runs that were learned.
-    unwritten_statuses, unwritten_profiles
-        Statuses that could not be written at shutdown, and changed PhaseProfiles that were not written yet.
-    refused
-        Number of implausible samples and kills, by reason.
-    judged
-        Samples compared with what the container had.
-    violating, used, slack
-        Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes.
-    """
+    """Report of a round."""
 
     step_s: dict[str, float] = field(default_factory=dict)
+    """Duration of each step in seconds, in order."""
     problems: dict[str, str] = field(default_factory=dict)
+    """Failures, by object."""
     samples: int = 0
     decisions: int = 0
     published: int = 0
+    """Numbers of new samples, decisions made and targets changed."""
     phase_changes: int = 0
     forecast_hits: int = 0
     forecast_misses: int = 0
+    """Phases entered, and whether the next phase was the most probable one."""
     resized_waiting: int = 0
+    """Pods that got the recommendation before they had a node."""
     resizes_s: list[float] = field(default_factory=list)
+    """Seconds from publishing to completion of each observed resize."""
     kills: int = 0
+    """OOM kills of our containers."""
     runs: int = 0
+    """Completed runs that were learned."""
     unwritten_statuses: int = 0
     unwritten_profiles: int = 0
+    """Statuses that could not be written at shutdown, and changed PhaseProfiles that were not written yet."""
     refused: Counter[str] = field(default_factory=Counter)
+    """Number of implausible samples and kills, by reason."""
     judged: int = 0
+    """Samples compared with what the container had."""
     violating: list[int] = field(default_factory=lambda: [0, 0])
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes."""
 
-    def guard(self, about: object) -> Guard:
-        """Confine failures to one object, and report them."""
-        return Guard(self, about)
+    @contextmanager
+    def guard(self, about: object) -> Iterator[None]:
+        """Confine failures to one object, and report them: a round must survive unforeseen errors."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self.record_failure(about, error)
 
     def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
         """Process thousands of objects, confining failures to the object, which has this name in the report."""
         for one in objects:
             try:
                 do(one)
-            except Exception as error:  # noqa: BLE001  # a round must survive unforeseen errors
+            except Exception as error:  # noqa: BLE001
                 self.record_failure(name(one), error)
 
     def record_failure(self, about: object, error: Exception) -> None:

@@ -28,28 +28,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a target is what it is.
-
-    Attributes
-    ----------
-    forecast
-        Cores and bytes: largest demand among the containers, NaN without a forecast.
-    leading
-        The running container with that demand; None if there is none.
-    rule
-        How the forecast was made; empty without a trusted forecast.
-    rails
-        Name and explanation of each rail that acted, in order.
-    default
-        Cores and bytes: the default recommender's target; NaN if it has none.
-    """
+    """Why a target is what it is."""
 
     policy: str
     forecast: Amounts
+    """Cores and bytes: largest demand among the containers, NaN without a forecast."""
     leading: Member | None
+    """The running container with that demand; None if there is none."""
     rule: str
+    """How the forecast was made; empty without a trusted forecast."""
     rails: Sequence[tuple[str, str]]
+    """Name and explanation of each rail that acted, in order."""
     default: Amounts = (math.nan, math.nan)
+    """Cores and bytes: the default recommender's target; NaN if it has none."""
 
 
 def changed_targets(before: Mapping[Group, Target], now: Mapping[Group, Target]) -> list[Group]:

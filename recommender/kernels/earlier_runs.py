@@ -23,23 +23,13 @@ def peak_after_nearest(
 ) -> None:
     """Find the moment of each run that is nearest to `here`, the first of equal ones, and the peak use after it.
 
-    Parameters
-    ----------
-    here
-        float32 (p,): features of the other run at its latest sample, scaled to equal weight; (0,) without a sample: the
-        moment is then found by age.
-    features, cpu_cores
-        float32 (samples, p) and (samples,): features and use of the earlier runs at each of their samples.
-    starts, step_s
-        int64 (runs + 1,) and float64 (runs,): first sample and sampling interval of each run.
-    passed_s
-        Time since the other run's latest sample, or since its start.
-    ahead_s
-        float64 (w,): how far to look ahead from now.
-    squared_distances
-        OUT float64 (runs,): of the nearest moment; 0 where it was found by age.
-    peak_cores
-        OUT float64 (runs, w): the last use of a run that has ended by then.
+    `here`, float32 (p,), are the features of the other run at its latest sample, `passed_s` ago, scaled to equal
+    weight. Without a sample it is (0,): the moment is then found by age, `passed_s` after the start. `features` and
+    `cpu_cores`, float32 (samples, p) and (samples,), are those of the earlier runs at each of their samples; `starts`
+    and `step_s`, int64 (runs + 1,) and float64 (runs,), the first sample and sampling interval of each.
+
+    `squared_distances` is OUT float64 (runs,): of the nearest moment; 0 where it was found by age. `peak_cores` is OUT
+    float64 (runs, w): within `ahead_s`, float64 (w,), from now; the last use of a run that has ended by then.
     """
     for run in range(len(step_s)):
         begin, number = starts[run], starts[run + 1] - starts[run]

@@ -15,14 +15,10 @@ def count_violations(
     violations: NDArray[np.float64],
     judged: NDArray[np.float64],
 ) -> None:
-    """Count samples, int64 (m,), and which of their resources violate, bool (m, 2).
+    """Count samples of groups, int64 (m,), and which of their resources violate, bool (m, 2).
 
-    Parameters
-    ----------
-    discount
-        Weight of a sample after one more of its group.
-    violations, judged
-        IN OUT float64 (n, 2) and (n,): discounted counts of violations, and of samples.
+    `discount` is the weight of a sample after one more of its group. `violations` and `judged` are IN OUT float64
+    (n, 2) and (n,): discounted counts of violations, and of samples.
     """
     for k in range(len(groups)):
         group = groups[k]
@@ -42,12 +38,8 @@ def record_peaks(
 ) -> None:
     """Record memory usage, float64 (m,), of containers of these ages.
 
-    Parameters
-    ----------
-    factor
-        A peak that is exceeded by less is the same one.
-    peak_bytes, peak_age_s
-        IN OUT float64 (n, days) and (n,): peaks of each day, today's first, and the age at the largest.
+    A peak that is exceeded by less than `factor` is the same one. `peak_bytes` and `peak_age_s` are IN OUT float64
+    (n, days) and (n,): peaks of each day, today's first, and the age at the largest.
     """
     for k in range(len(groups)):
         group = groups[k]

@@ -174,14 +174,8 @@ def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], reque
     """Estimate requests at `PERCENTILES`, never below the floor; returns the confidence.
 
     Bounds are wide with little history: lower = base(p50) x (1 + 0.001 / c)^-2 and upper = base(p95) x (1 + 1 / c),
-    with the confidence c.
-
-    Parameters
-    ----------
-    floors
-        Of CPU and memory, in millicores and bytes.
-    requests
-        OUT float64 (3, 2): lower bound, target and upper bound, cores and bytes; 0 without a sample and a floor.
+    with the confidence c. `floors` are those of CPU and memory, in millicores and bytes. `requests` is OUT float64
+    (3, 2): lower bound, target and upper bound, cores and bytes; 0 without a sample and a floor.
     """
     confidence, factors = confidence_of(histogram_of(histograms, 0).sums), (0.0, 1.0, np.inf)
     if confidence > 0.0:
@@ -236,18 +230,9 @@ def observe(
     time_s: float,
     state: NDArray[np.float64],
 ) -> None:
-    """Add a sample, and an OOM if it is the first of a run of samples above the memory in force.
+    """Add a sample, of at least zero, and an OOM if it is the first of a run of samples above the memory in force.
 
-    Parameters
-    ----------
-    cpu, memory
-        OUT.
-    cpu_cores, memory_bytes
-        One sample, both at least zero.
-    time_s
-        Unix seconds, later than the previous one.
-    state
-        OUT float64 (N_STATE,).
+    `time_s`, unix seconds, is later than the previous one; `cpu`, `memory` and `state`, float64 (N_STATE,), are OUT.
     """
     # Upstream gets nanocores and reads them as millicores, rounded up.
     nanocores = math.floor(cpu_cores * 1e9 + 0.5)
@@ -299,18 +284,10 @@ def advance(
     state: NDArray[np.float64],
     allocations: NDArray[np.float64],
 ) -> None:
-    """Add a block of samples, and decide at its decision points.
+    """Add the samples of a `Block`, and decide at its decision points.
 
-    Parameters
-    ----------
-    histograms
-        OUT.
-    usage, requests, timestamps, decisions
-        As of a `Block`; requests, float64 (n, 2), are in force until the first decision.
-    state
-        OUT float64 (N_STATE,).
-    allocations
-        OUT float64 (d, 2), cores and bytes.
+    `requests`, float64 (n, 2), are in force until the first decision; `histograms`, `state`, float64 (N_STATE,), and
+    `allocations`, float64 (d, 2) cores and bytes, are OUT.
     """
     cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
     n, decision = len(usage), 0

@@ -21,12 +21,6 @@ class _RefuseCompilation(event.Listener):
 
 
 def run_without_compiling(run: Callable[[], None]) -> None:
-    """Run a function that uses compiled kernels.
-
-    Raises
-    ------
-    NotCompiled
-        A kernel would have to be compiled; those loaded before stay loaded.
-    """
+    """Run a function that uses kernels; `NotCompiled` if one would have to be compiled. Those loaded before stay."""
     with event.install_listener("numba:compile", _RefuseCompilation()):
         run()

@@ -21,20 +21,16 @@ def observe_memory(
     rises: NDArray[np.float64],
     again: bool,
 ) -> None:
-    """Add the next sample of each container, or another one of its latest step.
+    """Add the next sample of each container, or `again` one of its latest step: of the first where there was none.
 
     Parameters
     ----------
-    slots
-        int64 (m,): containers, each at most once in the next step.
-    memory_bytes
-        float64 (m,): NaN in gaps, which count for the age.
+    slots, memory_bytes
+        int64 and float64 (m,): containers, each at most once in the next step; NaN in gaps, which count for the age.
     lead
         Steps from the last sample known to a decision to the first one under it, less than `ring`.
-    age_steps
-        IN OUT int64 (n,): samples since the start.
-    largest_bytes
-        IN OUT float64 (n,): peak so far, 0 before the first sample.
+    age_steps, largest_bytes
+        IN OUT int64 and float64 (n,): samples since the start, and the peak so far, 0 before the first sample.
     octave_bytes
         IN OUT float64 (n, 2): peaks in the last completed doubling of the age, and since; 0 without samples. The larger
         of both is the recent peak.
@@ -43,8 +39,6 @@ def observe_memory(
     rises
         IN OUT float64 (n, ages): largest ratio of a sample to the recent peak at the decision on it, `lead` samples
         before, among the decisions from age 1, 2, 4, ... on; 0 without one.
-    again
-        The samples are of the latest step; of the first one where there was none.
     """
     ring = lately_before.shape[1]
     for k in range(len(slots)):

@@ -12,21 +12,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _begin(now: NDArray[np.float64], occupancy: NDArray[np.float64]) -> None:
-    """Initialise at step 0: each context is in its phase with certainty; both OUT.
-
-    Scalar loops, here and below: array expressions take seconds to compile.
-    """
-    befores, phases, buckets, _ = now.shape
-    for before in range(befores):
-        for phase in range(phases):
-            for bucket in range(buckets):
-                for at in range(phases):
-                    now[before, phase, bucket, at] = 1.0 if at == phase else 0.0
-                    occupancy[before, phase, bucket, at] = 0.0
-
-
 @njit(cache=True, nogil=True)
 def occupancy_by_context(
     hazard: NDArray[np.float64],
@@ -35,25 +20,18 @@ def occupancy_by_context(
     ahead: int,
     occupancy: NDArray[np.float64],
 ) -> None:
-    """Fill the table of expected occupancy: a row per context, whatever the number of containers.
+    """Fill OUT float64 (1 + phases, phases, buckets, phases) with the expected share of steps lead + 1 .. lead + ahead.
 
-    Parameters
-    ----------
-    hazard
-        float64 (1 + phases, phases, buckets): probability that a phase ends with the next step, by context.
-    followers
-        float64 (1 + phases, phases, phases): probability of each next phase, by the phase before and the one that ends.
-    lead
-        Steps until a change is in force.
-    ahead
-        Horizon after those, at least one step.
-    occupancy
-        OUT float64 (1 + phases, phases, buckets, phases): expected share of steps lead + 1 .. lead + ahead.
+    `hazard`, float64 (1 + phases, phases, buckets), is the probability that a phase ends with the next step, by
+    context; `followers`, float64 (1 + phases, phases, phases), that of each next phase, by the phase before and the one
+    that ends. A change is in force after `lead` steps; `ahead` is at least one.
     """
     befores, phases, buckets = hazard.shape
-    now, later = np.empty((befores, phases, buckets, phases)), np.empty((befores, phases, buckets, phases))
+    now, later = np.zeros(occupancy.shape), np.empty(occupancy.shape)
     entered = np.empty(phases)
-    _begin(now, occupancy)
+    occupancy[:] = 0.0
+    for phase in range(phases):
+        now[:, phase, :, phase] = 1.0
     for step in range(1, lead + ahead + 1):
         for before in range(befores):
             for phase in range(phases):

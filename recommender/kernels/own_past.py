@@ -29,41 +29,26 @@ MAX_SEGMENT_SAMPLES = 65_535
 
 
 class OwnPastArrays(NamedTuple):
-    """Segments per container (slot). Peaks leave out first and last sample, which may be half of another segment.
-
-    Attributes
-    ----------
-    ended
-        int64 (n,): number of ended segments.
-    lengths, cores
-        uint16 and float32 (n, ring): ring buffers of the samples and the peak of each of the latest of those.
-    samples
-        int64 (n,): samples of the present segment; 0 before the first sample.
-    first_cores, inside_cores, latest_cores
-        float32 (n,): its first sample; the peak of those between that and the latest, or `ONLY_FIRST` or
-        `NOTHING_INSIDE`; and the latest.
-    """
+    """Segments per container (slot). Peaks leave out first and last sample, which may be half of another segment."""
 
     ended: NDArray[np.int64]
+    """int64 (n,): number of ended segments."""
     lengths: NDArray[np.uint16]
     cores: NDArray[np.float32]
+    """uint16 and float32 (n, ring): ring buffers of the samples and the peak of each of the latest of those."""
     samples: NDArray[np.int64]
+    """int64 (n,): samples of the present segment; 0 before the first sample."""
     first_cores: NDArray[np.float32]
     inside_cores: NDArray[np.float32]
     latest_cores: NDArray[np.float32]
+    """float32 (n,): its first sample; the peak of those between that and the latest, or `ONLY_FIRST` or
+    `NOTHING_INSIDE`; and the latest."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def observe_segments(slots: NDArray[np.int64], cpu_cores: NDArray[np.float64], past: OwnPastArrays) -> None:
-    """Add the next sample of each container.
-
-    Parameters
-    ----------
-    slots
-        int64 (m,), each at most once.
-    cpu_cores
-        float64 (m,): NaN in gaps, which lengthen the present segment.
-    """
+    """Add the next sample of each container, int64 and float64 (m,), each at most once; NaN is a gap, which lengthens
+    the present segment."""
     ended, lengths, kept_cores, samples, first_cores, inside_cores, latest_cores = past
     ring = lengths.shape[1]
     for k in range(len(slots)):
@@ -97,19 +82,10 @@ def peak_after_matches(
     """Find earlier matches of the present segment of each container, and the peak use in the time after them.
 
     A match has about the same level and follows a segment of about the same level. The time after it starts at the
-    present age of the segment, or at its end if it was shorter.
+    present age of the segment, or at its end if it was shorter, and lasts `ahead` samples, int64 (w,).
 
-    Parameters
-    ----------
-    slots
-        int64 (m,).
-    ahead
-        int64 (w,): how many samples to look ahead.
-    matches
-        OUT int64 (m,): number of matches; 0 for fewer than `MIN_MATCHES`, and in the first sample of a segment, which
-        may be half of another one.
-    peak_cores
-        OUT float64 (m, w): after any of the matches; NaN without one.
+    `matches` is OUT int64 (m,): their number; 0 for fewer than `MIN_MATCHES`, and in the first sample of a segment,
+    which may be half of another one. `peak_cores` is OUT float64 (m, w): after any of them; NaN without one.
     """
     ended, lengths, cores, samples, _, inside_cores, latest_cores = past
     ring = lengths.shape[1]
@@ -123,9 +99,8 @@ def peak_after_matches(
         now, before = max(inside_cores[slot], latest_cores[slot]), cores[slot, last % ring]
         for number in range(max(1, last - ring + 2), last):
             level, preceding = cores[slot, number % ring], cores[slot, (number - 1) % ring]
-            if differ_by_factor(level, now, SAME_LEVEL_FACTOR) or differ_by_factor(
-                preceding, before, SAME_LEVEL_FACTOR
-            ):
+            alike = not differ_by_factor(level, now, SAME_LEVEL_FACTOR)
+            if not alike or differ_by_factor(preceding, before, SAME_LEVEL_FACTOR):
                 continue
             matches[k] += 1
             remaining = max(0, int(lengths[slot, number % ring]) - samples[slot])

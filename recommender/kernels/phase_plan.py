@@ -31,111 +31,72 @@ EXPERT_LEAD_SAMPLES = 2
 class Expected(NamedTuple):
     """Expected phases, and the demand for both resources in each of them.
 
-    The three demand tables are complementary distribution functions on a grid of `TABLE_SIZE` levels.
-
-    Attributes
-    ----------
-    occupancy
-        float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table per class.
-    staying
-        float64 (2, phases, TABLE_SIZE): of use later in the same visit, relative to the level now.
-    visiting
-        float64 (2, phases, TABLE_SIZE): of use in the phase.
-    returning
-        float64 (2, phases, TABLE_SIZE): of use in the phase, relative to the container's own mean level in it.
-    largest
-        float64 (2, 3, phases): the maximum of each, in this order.
-    mean
-        float64 (2,): mean use in the training data, in floors.
-    credit
-        float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request.
+    Demand is of three kinds (first axis): `STAYING`, later in the same visit, relative to the level now; `VISITING`, in
+    the phase; `RETURNING`, in the phase, relative to the container's own mean level in it.
     """
 
     occupancy: NDArray[np.float64]
-    staying: NDArray[np.float64]
-    visiting: NDArray[np.float64]
-    returning: NDArray[np.float64]
+    """float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table per class."""
+    above: NDArray[np.float64]
+    """float64 (3, 2, phases, TABLE_SIZE): share of demands above each level of the grid."""
     largest: NDArray[np.float64]
+    """float64 (3, 2, phases): the maximum of each."""
     mean: NDArray[np.float64]
+    """float64 (2,): mean use in the training data, in floors."""
     credit: NDArray[np.float64]
+    """float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
 
 
 class Weights(NamedTuple):
-    """Prices and limits of the plan's objective.
-
-    Attributes
-    ----------
-    price
-        float64 (2,): of being in violation all of the time, in multiples of the container's mean use.
-    target
-        float64 (2,): share of samples that may violate.
-    resize
-        Price of a resize, as a share of the new allocation.
-    changes_per_sample
-        Resizes added to the budget with each sample.
-    tolerance
-        Use above allocation x this is a violation.
-    """
+    """Prices and limits of the plan's objective."""
 
     price: NDArray[np.float64]
+    """float64 (2,): of being in violation all of the time, in multiples of the container's mean use."""
     target: NDArray[np.float64]
+    """float64 (2,): share of samples that may violate."""
     resize: float
+    """Price of a resize, as a share of the new allocation."""
     changes_per_sample: float
+    """Resizes added to the budget with each sample."""
     tolerance: float
+    """Use above allocation x this is a violation."""
 
 
 class PlanArrays(NamedTuple):
-    """State of the plan per container (slot), for both resources or for CPU alone.
-
-    Attributes
-    ----------
-    phase, before, dwell
-        int64 (n,): current phase, the one before (0: none, else phase + 1), and samples in the current one; 0 before
-        the first sample.
-    samples
-        int64 (n,): samples so far.
-    total
-        float64 (n, resources): their sum, in floors.
-    recent
-        float64 (n, r, resources): ring buffer of the latest r samples.
-    peaks
-        float64 (n, BLOCKS, resources): ring buffer of the peaks of the current and the preceding blocks of r samples.
-    own_sum, own_samples
-        float64 (n, resources, phases) and (n, phases): sum and number of the container's levels in each phase.
-    asked
-        float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first.
-    correction, gain, streak
-        float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`.
-    price_factor
-        float64 (n, resources): factor on the price of a violation, see `plan_steps.updated_price_factor`.
-    budget
-        float64 (n, EXPERTS, resources): resizes left.
-    lately
-        float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS, resources): ring buffer of the requests before the latest samples.
-    record
-        float64 (n, EXPERTS, resources): discounted cost of each expert so far, in floors.
-    chosen
-        int64 (n, resources): the expert that decides.
-    """
+    """State of the plan per container (slot), for both resources or for CPU alone."""
 
     phase: NDArray[np.int64]
     before: NDArray[np.int64]
     dwell: NDArray[np.int64]
+    """int64 (n,): current phase, the one before (0: none, else phase + 1), and samples in the current one; 0 before
+    the first sample."""
     samples: NDArray[np.int64]
+    """int64 (n,): samples so far."""
     total: NDArray[np.float64]
+    """float64 (n, resources): their sum, in floors."""
     recent: NDArray[np.float64]
+    """float64 (n, r, resources): ring buffer of the latest r samples."""
     peaks: NDArray[np.float64]
+    """float64 (n, BLOCKS, resources): ring buffer of the peaks of the current and the preceding blocks of r samples."""
     own_sum: NDArray[np.float64]
     own_samples: NDArray[np.float64]
+    """float64 (n, resources, phases) and (n, phases): sum and number of the container's levels in each phase."""
     asked: NDArray[np.float64]
+    """float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first."""
     correction: NDArray[np.float64]
     gain: NDArray[np.float64]
     streak: NDArray[np.float64]
+    """float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`."""
     price_factor: NDArray[np.float64]
+    """float64 (n, resources): factor on the price of a violation, see `plan_steps.adjust_price`."""
     budget: NDArray[np.float64]
+    """float64 (n, EXPERTS, resources): resizes left."""
     lately: NDArray[np.float64]
+    """float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS, resources): ring buffer of the requests before the latest samples."""
     record: NDArray[np.float64]
+    """float64 (n, EXPERTS, resources): discounted cost of each expert so far, in floors."""
     chosen: NDArray[np.int64]
+    """int64 (n, resources): the expert that decides."""
 
 
 CANDIDATES = 20
@@ -171,37 +132,30 @@ SIZE_PRIOR_SAMPLES = 10.0
 
 
 STAYING, VISITING, RETURNING = 0, 1, 2
-"""Tables of `Expected`."""
+"""Kinds of demand, see `Expected`."""
 
 
 class Demands(NamedTuple):
-    """Demand of one container for one resource in the coming time: a mixture of n distributions.
+    """Demand of one container for one resource in the coming time: a mixture of n distributions."""
 
-    Attributes
-    ----------
-    tables, phases
-        int64 (n,): table of each (`STAYING`, `VISITING` or `RETURNING`), and its phase.
-    shares
-        float64 (n,): share of the coming time.
-    offsets
-        float64 (n,): level to which the table is relative.
-    """
-
-    tables: NDArray[np.int64]
+    kinds: NDArray[np.int64]
     phases: NDArray[np.int64]
+    """int64 (n,): kind and phase of each."""
     shares: NDArray[np.float64]
+    """float64 (n,): share of the coming time."""
     offsets: NDArray[np.float64]
+    """float64 (n,): level to which the table is relative."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def share_above(shares: NDArray[np.float64], resource: int, phase: int, level: float) -> float:
+def share_above(above: NDArray[np.float64], kind: int, resource: int, phase: int, level: float) -> float:
     """Share of demands above a level; rounded up, to the grid point at or below it."""
     place = math.floor((level - TABLE_LOWEST) / TABLE_STEP)
     if place < 0:
         return 1.0
     if place >= TABLE_SIZE:
         return 0.0
-    return float(shares[resource, phase, place])
+    return float(above[kind, resource, phase, place])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -243,51 +197,44 @@ def occupancy_of(k: int, table: int, state: PlanArrays, expected: Expected) -> N
 def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.float64], state: PlanArrays) -> Demands:
     """Demand of container `k`, at level `now`, in the coming time; computed once for all candidate allocations."""
     present, own_samples, own_sum = state.phase[k], state.own_samples[k], state.own_sum[k, resource]
-    tables, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
+    kinds, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
     shares, offsets = np.empty(2 * len(occupancy)), np.zeros(2 * len(occupancy))
     n = 0
     for phase in range(len(occupancy)):
         if occupancy[phase] <= MIN_OCCUPANCY:
             continue
         if phase == present:
-            tables[n], phases[n], shares[n], offsets[n] = STAYING, phase, occupancy[phase], now
+            kinds[n], phases[n], shares[n], offsets[n] = STAYING, phase, occupancy[phase], now
             n += 1
             continue
         samples = own_samples[phase]
         own = samples / (samples + PRIOR_SAMPLES)
-        tables[n], phases[n], shares[n] = VISITING, phase, occupancy[phase] * (1.0 - own)
+        kinds[n], phases[n], shares[n] = VISITING, phase, occupancy[phase] * (1.0 - own)
         n += 1
         if samples > 0.0:
-            tables[n], phases[n], shares[n] = RETURNING, phase, occupancy[phase] * own
+            kinds[n], phases[n], shares[n] = RETURNING, phase, occupancy[phase] * own
             offsets[n] = own_sum[phase] / samples
             n += 1
-    return Demands(tables[:n], phases[:n], shares[:n], offsets[:n])
+    return Demands(kinds[:n], phases[:n], shares[:n], offsets[:n])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def highest_demand(resource: int, demands: Demands, expected: Expected) -> float:
     """Highest level that may be demanded."""
-    tables, phases, offsets, largest = demands.tables, demands.phases, demands.offsets, expected.largest[resource]
+    kinds, phases, offsets, largest = demands.kinds, demands.phases, demands.offsets, expected.largest
     high = -math.inf
-    for n in range(len(tables)):
-        high = max(high, offsets[n] + largest[tables[n], phases[n]])
+    for n in range(len(kinds)):
+        high = max(high, offsets[n] + largest[kinds[n], resource, phases[n]])
     return high
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def time_above(resource: int, level: float, demands: Demands, expected: Expected) -> float:
     """Expected share of the coming time in which the demand for a resource is above `level`."""
-    tables, phases, shares, offsets = demands
-    staying, visiting, returning = expected.staying, expected.visiting, expected.returning
-    share = 0.0
-    for n in range(len(tables)):
-        phase, difference = phases[n], level - offsets[n]
-        if tables[n] == STAYING:
-            share += shares[n] * share_above(staying, resource, phase, difference)
-        elif tables[n] == VISITING:
-            share += shares[n] * share_above(visiting, resource, phase, difference)
-        else:
-            share += shares[n] * share_above(returning, resource, phase, difference)
+    kinds, phases, shares, offsets = demands
+    above, share = expected.above, 0.0
+    for n in range(len(kinds)):
+        share += shares[n] * share_above(above, kinds[n], resource, phases[n], level - offsets[n])
     return share
 
 
@@ -345,7 +292,7 @@ def cheapest_allocation(
     demands = coming_demands(k, resource, now, occupancy, state)
     # The level now and the maximum of each expected phase bound the allocations that can pay.
     low = max(min(now, 0.0), now - 1.0)
-    high = max(now + expected.largest[resource, STAYING, state.phase[k]], highest_demand(resource, demands, expected))
+    high = max(now + expected.largest[STAYING, resource, state.phase[k]], highest_demand(resource, demands, expected))
     high += correction
     best, least = 0.0, math.inf
     lowest = math.expm1(low - (high - low) / (CANDIDATES - 1))

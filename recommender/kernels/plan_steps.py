@@ -64,26 +64,13 @@ DECIDED: Any = np.bool_(True)
 def updated_correction(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:
-    """The correction of a container after one more sample: the log factor by which its demand exceeds the forecast.
+    """The correction after one more sample, the log factor by which demand exceeds the forecast; its gain; and the
+    streak, violations in a row.
 
-    Parameters
-    ----------
-    correction, gain, streak
-        Log factor, at least 0; its gain; violations in a row.
-    violated
-        Whether the sample exceeded what was in force.
-    short
-        Whether it also exceeds the latest request. If not, the remedy is pending: a long streak of such violations
-        means that nothing is applied, and more correction would not help.
-    target
-        Share of samples that may violate.
+    `violated`: the sample exceeded what was in force; `short`: it also exceeds the latest request. If not, the remedy
+    is pending: a long streak of such violations means that nothing is applied, and more correction would not help.
+    `target` is the share of samples that may violate.
 
-    Returns
-    -------
-    correction, gain, streak
-
-    Notes
-    -----
     Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the logarithm of the allocation, with a
     gain that grows while it is plainly too slow. The gain is the same up and down, which is what holds the share. It
     doubles without bound, so that a container that always exceeds its allocation soon gets any factor.
@@ -98,20 +85,6 @@ def updated_correction(
     if short or not impatient:
         correction += gain * (1.0 - target)
     return correction, gain, streak
-
-
-@njit(cache=True, nogil=True, inline="always", error_model="numpy")
-def updated_price_factor(factor: float, violated: bool, target: float) -> float:
-    """A container's own factor on the price of a violation, after one more sample.
-
-    Notes
-    -----
-    Dual ascent (Boyd et al., Foundations and Trends in Machine Learning 3, 2011, section 2.1): the price is the
-    multiplier of the constraint that a share `target` of the samples may violate. A container with fewer violations
-    lowers it and reserves less. The correction cannot do that: it is never below 0.
-    """
-    factor *= math.exp(PRICE_GAIN * ((1.0 if violated else 0.0) - target))
-    return min(max(factor, 1.0 / MAX_PRICE_FACTOR), MAX_PRICE_FACTOR)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -142,10 +115,7 @@ def update_correction(
 ) -> None:  # fmt: skip
     """Update the correction of an expert by a sample and what was in force for it, both in floors.
 
-    Parameters
-    ----------
-    decided
-        Whether there was a decision since the previous sample: without one, more correction could not have helped.
+    `decided`: there was a decision since the previous sample; without one, more correction could not have helped.
     """
     violated = amount > in_force * weights.tolerance
     short = decided and amount > state.asked[k, expert, resource] * weights.tolerance
@@ -163,9 +133,15 @@ def update_correction(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def adjust_price(k: int, resource: int, amount: float, in_force: float, weights: Weights, state: PlanArrays) -> None:
-    """Update the price factor of container `k` by a sample and what was in force for it."""
-    violated, target = amount > in_force * weights.tolerance, weights.target[resource]
-    state.price_factor[k, resource] = updated_price_factor(state.price_factor[k, resource], violated, target)
+    """Update a container's own factor on the price of a violation by a sample and what was in force for it.
+
+    Dual ascent (Boyd et al., Foundations and Trends in Machine Learning 3, 2011, section 2.1): the price is the
+    multiplier of the constraint that a share of the samples may violate. A container with fewer violations lowers it
+    and reserves less. The correction cannot do that: it is never below 0.
+    """
+    violated = 1.0 if amount > in_force * weights.tolerance else 0.0
+    factor = state.price_factor[k, resource] * math.exp(PRICE_GAIN * (violated - weights.target[resource]))
+    state.price_factor[k, resource] = min(max(factor, 1.0 / MAX_PRICE_FACTOR), MAX_PRICE_FACTOR)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -320,21 +296,12 @@ def replay_run(
     weights: Weights,
     asked: NDArray[np.float64],
 ) -> None:
-    """Replay the samples of one container, and decide at the given ones.
+    """Replay the samples of one container, float64 (n, resources) in floors, NaN in gaps, and decide before some.
 
-    Parameters
-    ----------
-    table
-        Occupancy table of its class; an argument, since Numba would compile once more for a constant.
-    amounts, phases
-        float64 (n, resources) in floors, NaN in gaps, and int64 (n,).
-    decisions
-        bool (n + 1,): before which samples to decide; the last is after all of them.
-    lead
-        Samples from a decision until it is in force; what was requested before the first sample is in force. With 0
-        the plan alone decides.
-    asked
-        OUT float64 (n + 1, resources): request before each sample, in floors.
+    `decisions`, bool (n + 1,), are the samples to decide before; the last is after all of them. A decision is in force
+    `lead` samples later, and until then what was requested before the first sample; with 0 the plan alone decides.
+    `table` is an argument, since Numba would compile once more for a constant. `asked` is OUT float64 (n + 1,
+    resources): request before each sample, in floors.
     """
     n, resources = amounts.shape
     first = np.empty(resources)

@@ -30,31 +30,17 @@ def tally_allocations(
     sums: NDArray[np.float64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Compare every sample from the first decision on with the allocation in force.
+    """Compare every sample, float64 (n, 2) cores and bytes, from the first decision on with the allocation in force.
 
-    Parameters
-    ----------
-    usage
-        float64 (n, 2), cores and bytes, NaN in gaps.
-    decisions
-        int64 (d,), increasing positions in 0..n-1, d >= 1; each holds until the next.
-    allocations
-        float64 (d, 2), cores and bytes.
-    sample_s
-        float64 (n,): duration that each sample represents.
-    tolerance
-        A sample violates when its use is above allocation x tolerance.
-    rounding
-        Relative excess that counts as equal, so that rounded products compare as exact ones.
-    sums
-        OUT float64 (N_SUMS,): judged seconds, then used, allocated, slack, shortage in unit-seconds, cpu and memory.
-    counts
-        OUT int64 (N_COUNTS,): samples, violations of cpu and memory, OOM events, resizes.
+    `decisions`, int64 (d,), are increasing positions in 0..n-1, one or more, whose allocation, float64 (d, 2), holds
+    until the next; `sample_s`, float64 (n,), is the duration that each sample represents. A sample violates when its
+    use is above allocation x `tolerance`; `rounding` is the relative excess that counts as equal, so that rounded
+    products compare as exact ones.
 
-    Notes
-    -----
-    An OOM event is a run of memory samples above the allocation; neither a gap nor a decision ends it, only a sample
-    at or below the allocation does.
+    `sums` is OUT float64 (N_SUMS,): judged seconds, then used, allocated, slack, shortage in unit-seconds, cpu and
+    memory. `counts` is OUT int64 (N_COUNTS,): samples, violations of cpu and memory, OOM events, resizes. An OOM event
+    is a run of memory samples above the allocation; neither a gap nor a decision ends it, only a sample at or below the
+    allocation does.
     """
     sums[:] = 0.0
     counts[:] = 0
@@ -62,10 +48,7 @@ def tally_allocations(
     in_run = False
     for decision in range(len(decisions)):
         end = decisions[decision + 1] if decision + 1 < len(decisions) else usage.shape[0]
-        if decision and (
-            allocations[decision, 0] != allocations[decision - 1, 0]
-            or allocations[decision, 1] != allocations[decision - 1, 1]
-        ):
+        if decision and (allocations[decision] != allocations[decision - 1]).any():
             counts[RESIZES] += 1
         for row in range(decisions[decision], end):
             if math.isnan(usage[row, 0]):
@@ -105,20 +88,17 @@ def simulate_kills(
 ) -> None:
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
+    The earlier samples only add to the age of the run. A kill loses the work since the last checkpoint and the restart,
+    charged at the allocation after the kill. If that is still too little, the run is killed again at the same sample.
+
     Parameters
     ----------
-    memory_bytes
-        float64 (n,), NaN in gaps.
+    memory_bytes, sample_s
+        float64 (n,), NaN in gaps, and the duration that each sample represents.
     allocated
         float64 (n, 2): cores and bytes in force at each sample, without the floors after kills.
     limit_bytes
         float64 (n,): a fixed limit; the larger of it and of the allocation counts.
-    sample_s
-        float64 (n,): duration that each sample represents.
-    first
-        First sample that counts; the earlier ones only add to the age of the run.
-    restart_s
-        Duration of a restart.
     checkpoint_every_s
         Age between checkpoints; infinite without any.
     floor_factor, floor_extra_bytes
@@ -129,11 +109,6 @@ def simulate_kills(
         Relative excess that counts as equal.
     figures
         OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
-
-    Notes
-    -----
-    A kill loses the work since the last checkpoint and the restart, charged at the allocation after the kill. If that
-    is still too little, the run is killed again at the same sample.
     """
     figures[:] = 0.0
     floor_bytes = 0.0
@@ -170,16 +145,9 @@ def cycle_statistics(
 ) -> None:
     """Largest, mean and population standard deviation of each column over stretches of samples.
 
-    Parameters
-    ----------
-    usage
-        float64 (n, c), any unit; a row whose first column is NaN is a gap.
-    starts, ends
-        int64 (d,): stretch i holds the rows starts[i] up to but not including ends[i].
-    peak, mean, spread
-        OUT float64 (d, c), in the unit of `usage`; NaN where the stretch holds no sample.
-    counts
-        OUT int64 (d,): samples in the stretch.
+    `usage` is float64 (n, c); a row whose first column is NaN is a gap. Stretch i holds the rows starts[i] up to but
+    not including ends[i], int64 (d,). `peak`, `mean` and `spread` are OUT float64 (d, c), NaN where a stretch holds no
+    sample; `counts` is OUT int64 (d,): samples in it.
     """
     columns = usage.shape[1]
     for stretch in range(len(starts)):

@@ -28,18 +28,11 @@ def usage_features(
     longest: int,
     out: NDArray[np.float64],
 ) -> None:
-    """Fill `out` with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
+    """Fill OUT float64 (n, 4) with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
 
-    Parameters
-    ----------
-    usage : float64 (n, 2)
-        Cores and bytes, NaN in gaps.
-    cpu_floor_cores, memory_floor_bytes
-        Added before the logarithm: an idle container has a finite level, and its noise is small.
-    longest
-        Number of samples in the mean level; beyond it older samples fade exponentially.
-    out : float64 (n, 4), OUT
-        NaN in gaps, which leave the mean level unchanged.
+    `usage`, float64 (n, 2), is NaN in gaps, as is `out`; they leave the mean level unchanged. The floors are added
+    before the logarithm: an idle container has a finite level, and its noise is small. The mean level is that of
+    `longest` samples; beyond it older samples fade exponentially.
     """
     floors = (cpu_floor_cores, memory_floor_bytes)
     for resource in range(2):
@@ -61,16 +54,9 @@ def centre_of(
 ) -> int:
     """The centre nearest to a code, or the current one unless another is clearly nearer.
 
-    Parameters
-    ----------
-    distances
-        float64 (k,): of the code to each centre.
-    continues
-        Whether the code follows the previous one without a gap; otherwise the nearest centre is taken.
-    reach
-        float64 (k,): a current centre farther away than this is left at once.
-    stay
-        Hysteresis: a new centre must be nearer than this share of the distance to the current one; 1 is none.
+    `distances`, float64 (k,), are those of the code to each centre. Unless it `continues` the previous one without a
+    gap, the nearest centre is taken; and a current one beyond its `reach`, float64 (k,), is left at once. `stay` is the
+    hysteresis: a new centre must be nearer than this share of the distance to the current one; 1 is none.
     """
     nearest = 0
     for j in range(1, len(distances)):
@@ -81,101 +67,67 @@ def centre_of(
 
 
 class Tracks(NamedTuple):
-    """Feature state per container (slot).
-
-    Attributes
-    ----------
-    mean_level
-        float64 (n, 2): mean log2 of its usage.
-    seen, in_row
-        int64 (n,): samples so far, up to `Standard.longest`, and samples since the last gap.
-    gapped
-        bool (n,): True after a gap, when a code needs a full window again.
-    rows
-        float (n, window, n_features): the latest standardised samples, the newest last.
-    """
+    """Feature state per container (slot)."""
 
     mean_level: NDArray[np.float64]
+    """float64 (n, 2): mean log2 of its usage."""
     seen: NDArray[np.int64]
     in_row: NDArray[np.int64]
+    """int64 (n,): samples so far, up to `Standard.longest`, and samples since the last gap."""
     gapped: NDArray[np.bool_]
+    """bool (n,): True after a gap, when a code needs a full window again."""
     rows: NDArray[np.float32]
+    """float (n, window, n_features): the latest standardised samples, the newest last."""
 
 
 class Places(NamedTuple):
-    """Phase state per container (slot).
-
-    Attributes
-    ----------
-    coded
-        int64 (n,): samples with a code.
-    at, label
-        int64 (n,): present centre, and last phase.
-    child_at, child_when
-        int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from.
-    confidence
-        float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase.
-    """
+    """Phase state per container (slot)."""
 
     coded: NDArray[np.int64]
+    """int64 (n,): samples with a code."""
     at: NDArray[np.int64]
     label: NDArray[np.int64]
+    """int64 (n,): present centre, and last phase."""
     child_at: NDArray[np.int64]
     child_when: NDArray[np.int64]
+    """int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from."""
     confidence: NDArray[np.float64]
+    """float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase."""
 
 
 class Standard(NamedTuple):
-    """How a sample is turned into standardised features.
-
-    Attributes
-    ----------
-    columns
-        int64 (f,): index of each feature among the levels of CPU and memory, both relative to their means, and both
-        amounts themselves.
-    mean, scale
-        float64 (f,).
-    floors
-        float64 (2,): see `levels_of`.
-    longest
-        Number of samples in the mean level.
-    """
+    """How a sample is turned into standardised features."""
 
     columns: NDArray[np.int64]
+    """int64 (f,): index of each feature among the levels of CPU and memory, both relative to their means, and both
+    amounts themselves."""
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
+    """float64 (f,)."""
     floors: NDArray[np.float64]
+    """float64 (2,): see `levels_of`."""
     longest: int
+    """Number of samples in the mean level."""
 
 
 class Centres(NamedTuple):
-    """Cluster centres of the phases, see `phases.kmeans.PhaseCentres`.
-
-    Attributes
-    ----------
-    root
-        float64 (k, hidden).
-    root_reach, reach
-        float64 (k,) and (phases,): infinite for a root centre that is split.
-    stay
-        See `centre_of`.
-    parents
-        int64 (splits,): the phase that each split divides.
-    begins
-        int64 (splits + 1,): range of children of each split.
-    children, child_centres, child_reach
-        int64 (c,), float64 (c, hidden) and (c,): phases and centres of the children; infinite for one that is split.
-    """
+    """Cluster centres of the phases, see `phases.kmeans.PhaseCentres`."""
 
     root: NDArray[np.float64]
+    """float64 (k, hidden)."""
     root_reach: NDArray[np.float64]
     reach: NDArray[np.float64]
+    """float64 (k,) and (phases,): infinite for a root centre that is split."""
     stay: float
+    """See `centre_of`."""
     parents: NDArray[np.int64]
+    """int64 (splits,): the phase that each split divides."""
     begins: NDArray[np.int64]
+    """int64 (splits + 1,): range of children of each split."""
     children: NDArray[np.int64]
     child_centres: NDArray[np.float64]
     child_reach: NDArray[np.float64]
+    """int64 (c,), float64 (c, hidden) and (c,): phases and centres of the children; infinite for one that is split."""
 
 
 @njit(cache=True, nogil=True)

@@ -21,19 +21,8 @@ CONSTANT_COLUMN = 1e-12
 
 
 def gap_free(values: Floats) -> tuple[Ints, Ints]:
-    """Which rows to keep of one container, and the segment borders among the kept ones.
-
-    Parameters
-    ----------
-    values : float (n, n_features)
-        A row with anything not finite is a gap.
-
-    Returns
-    -------
-    rows : int64 (n_kept,)
-        Rows without a gap, increasing.
-    segments : int64 (n_segments + 1,)
-        Borders within ``values[rows]``.
+    """The rows, int64 (n_kept,), of one container that are no gap, and the segment borders among them, int64
+    (n_segments + 1,); a row with anything not finite is a gap.
 
     Examples
     --------
@@ -47,18 +36,7 @@ def gap_free(values: Floats) -> tuple[Ints, Ints]:
 
 
 def window_starts(segments: Ints, lag: int) -> Ints:
-    """First row of every full window, in order of rows; none crosses a segment border.
-
-    Parameters
-    ----------
-    segments : int64 (n_segments + 1,)
-        Borders, starting at 0.
-    lag : int
-        Rows of history; a window takes ``lag + 1`` rows.
-
-    Returns
-    -------
-    int64 (n_windows,)
+    """int64 (n_windows,): first row of every full window of ``lag + 1`` rows, in order; none crosses a segment border.
 
     Examples
     --------
@@ -72,16 +50,9 @@ def window_starts(segments: Ints, lag: int) -> Ints:
 
 
 def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each column over its finite values.
+    """float64 (n_features,) each: mean and standard deviation of each column over its finite values.
 
-    Parameters
-    ----------
-    values : float (n, n_features)
-
-    Returns
-    -------
-    mean, scale : float64 (n_features,)
-        scale is 1 where a column is constant, so that it can be divided by; mean 0 and scale 1 where nothing is finite.
+    The latter is 1 where a column is constant, so that it can be divided by; 0 and 1 where nothing is finite.
     """
     finite = np.isfinite(values)
     count = np.maximum(finite.sum(axis=0), 1)
@@ -93,10 +64,7 @@ def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.floa
 def carried_forward(values: NDArray[Any], missing: Bools) -> NDArray[Any]:
     """A copy in which each missing entry has the value of the last one before it that is not; what precedes all stays.
 
-    Parameters
-    ----------
-    values, missing
-        Of one shape, (n,) or (n, columns); each column by itself.
+    Both are of one shape, (n,) or (n, columns); each column by itself.
     """
     rows = np.arange(len(values)).reshape(-1, *(1,) * (values.ndim - 1))
     return np.take_along_axis(values, np.maximum.accumulate(np.where(missing, 0, rows), axis=0), axis=0)

@@ -74,13 +74,11 @@ class DemandModel:
         horizon after them.
         """
         staying = np.stack([_pooled(self.staying[r], lead_samples + 1, lead_samples + ahead_samples) for r in range(2)])
-        visiting, returning = self.visiting.astype(float), self.returning.astype(float)
+        kinds = np.stack([staying, self.visiting.astype(float), self.returning.astype(float)])
         return Expected(
             occupancy=np.ascontiguousarray(occupancy),
-            staying=_tables(staying),
-            visiting=_tables(visiting),
-            returning=_tables(returning),
-            largest=np.stack([demand[:, :, -1] for demand in (staying, visiting, returning)], axis=1),
+            above=np.stack([_tables(demand) for demand in kinds]),
+            largest=np.ascontiguousarray(kinds[:, :, :, -1]),
             mean=self.mean,
             credit=np.full(len(occupancy), CREDIT_SAMPLES),
         )

@@ -75,7 +75,7 @@ def test_targets_that_differ_in_one_bit_are_shown_as_different(
         (lower, (cpu_cores, memory_bytes), upper), doubt = encode_target(target)
         return [[lower, [math.nextafter(cpu_cores, math.inf), memory_bytes], upper], doubt]
 
-    monkeypatch.setattr("recommender.engine.replaying.encode_target", one_bit_more)
+    monkeypatch.setattr("recommender.engine.entries.encode_target", one_bit_more)
     monkeypatch.setenv("COLUMNS", "200")
     first = next(line for line in phasewise("replay", record).out.splitlines() if "ns/job" in line)
     recorded, replayed = first.split("│")[3:5]

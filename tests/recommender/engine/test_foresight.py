@@ -126,9 +126,10 @@ def test_the_tables_of_four_classes_are_refreshed_in_each_step() -> None:
             plans.observe(ONE, np.array([[1.0, GIB]]), np.array([phase]), table)
     refreshed = []
     for _ in range(3):
-        forecasts = list(plans._forecasts)
+        forecasts = [table.forecast for table in plans._tables]
         plans.decide(ONE, ONE, LEAD_S)
-        refreshed.append(sum(after is not before for after, before in zip(plans._forecasts, forecasts, strict=True)))
+        tables = zip(plans._tables, forecasts, strict=True)
+        refreshed.append(sum(table.forecast is not before for table, before in tables))
     assert refreshed == [4, 2, 0]
 
 

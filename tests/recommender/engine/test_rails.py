@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.options import RailOptions
-from recommender.engine.rails import apply_rails, rail_notes
+from recommender.engine.rails import apply_rails, rail_notes, rails_acted
 from recommender.engine.situation import (
     LITTLE_HISTORY,
     NO_CONTAINER,
@@ -275,9 +275,9 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
     rows = situation([row for row, _, _ in CASES.values()])
     found = apply_rails(rows, OPTIONS)
     for slot, (name, (_, target, rails)) in enumerate(CASES.items()):
-        cpu_cores, memory_bytes = found.target[slot]
+        cpu_cores, memory_bytes = found[-1][slot]
         np.testing.assert_allclose([cpu_cores, memory_bytes / GIB], target, rtol=1e-9, err_msg=name)
-        notes = rail_notes(found.acted, slot, rows, OPTIONS)
+        notes = rail_notes(found, slot, rows, OPTIONS)
         assert [rail for rail, _ in notes] == rails, name
 
 
@@ -319,7 +319,7 @@ def test_every_rail_that_acted_is_explained() -> None:
     rows = situation([CASES[name][0] for name in EXPLANATIONS])
     found = apply_rails(rows, OPTIONS)
     for slot, (name, explanations) in enumerate(EXPLANATIONS.items()):
-        assert [explanation for _, explanation in rail_notes(found.acted, slot, rows, OPTIONS)] == explanations, name
+        assert [explanation for _, explanation in rail_notes(found, slot, rows, OPTIONS)] == explanations, name
 
 
 amount = st.floats(0.01, 100.0)
@@ -359,15 +359,15 @@ def test_rails_treat_groups_together_as_one_by_one(rows: list[Row]) -> None:
     together = apply_rails(situation(rows), OPTIONS)
     for slot, row in enumerate(rows):
         alone = apply_rails(situation([row]), OPTIONS)
-        np.testing.assert_array_equal(together.target[slot], alone.target[0])
-        np.testing.assert_array_equal(together.acted[:, slot], alone.acted[:, 0])
+        np.testing.assert_array_equal(together[-1][slot], alone[-1][0])
+        np.testing.assert_array_equal(rails_acted(together)[:, slot], rails_acted(alone)[:, 0])
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
 def test_with_samples_memory_covers_the_working_set_and_falls_no_faster_than_allowed(rows: list[Row]) -> None:
     rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
     s = situation(rows)
-    memory, applied = apply_rails(s, OPTIONS).target[:, 1], s.groups.published[:, 1]
+    memory, applied = apply_rails(s, OPTIONS)[-1][:, 1], s.groups.published[:, 1]
     assert not (memory < s.working_set_bytes).any()
     assert not (~s.groups.limits_follow & (memory < applied * (1 - OPTIONS.shrink_step) * (1 - 1e-12))).any()
     assert not (memory < s.kill_floor_bytes).any()
@@ -379,7 +379,7 @@ def test_without_samples_no_target_moves_unless_there_was_a_kill_or_a_resize_is_
     rows = [
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
-    np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
+    np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS)[-1], [(1.0, GIB)] * len(rows))
 
 
 def test_the_default_target_has_the_default_bounds_except_after_too_many_violations() -> None:

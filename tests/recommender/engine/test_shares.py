@@ -123,7 +123,7 @@ def test_a_group_on_several_nodes_gets_its_largest_share_and_an_unknown_one_none
 def test_the_rail_divides_cpu_alone_and_not_where_a_change_evicts() -> None:
     row = {"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0}
     rows = [row, row, {**row, "evicts": True}]
-    target = apply_rails(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions()).target
+    target = apply_rails(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions())[-1]
     assert target[:2].tolist() == [[1.2, 2 * GIB]] * 2, "the third wants 0.6"
     assert target[2, CPU] == 0.6
 
@@ -137,7 +137,7 @@ def test_a_container_that_has_not_started_requests_no_more_than_its_owner_declar
     (row,) = apply_rails(
         situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "shares": True, "declared_cores": 0.1}]),
         RailOptions(),
-    ).target
+    )[-1]
     assert row.tolist() == [0.1, 2 * GIB]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from local_cluster.waiting import wait_until
 from recommender import artifacts
-from recommender.engine import advising
+from recommender.engine import engine as stepped
 from recommender.engine.engine import Engine
 from recommender.engine.journal import Journal, Reader
 from recommender.engine.keys import Group
@@ -81,7 +81,7 @@ def test_a_failed_step_fails_again_in_a_replay_unless_the_code_is_fixed(
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 5)
     with monkeypatch.context() as broken:
-        broken.setattr(advising, "assess", failing_from(cluster.now_s + 1.0))
+        broken.setattr(stepped, "assess", failing_from(cluster.now_s + 1.0))
         with pytest.raises(ZeroDivisionError):
             rounds(ours, cluster, 1)
         recorder.close()
@@ -94,7 +94,7 @@ def test_a_failed_step_fails_again_in_a_replay_unless_the_code_is_fixed(
 
 def failing_from(at_s: float) -> Callable[..., object]:
     """A replacement of `assess` that fails from this time on."""
-    assess = advising.assess
+    assess = stepped.assess
 
     def failing(*arguments: Any) -> object:
         return assess(*arguments) if arguments[5] < at_s else 1 / 0
@@ -188,7 +188,7 @@ def test_a_replay_without_the_entries_of_one_kind_ends_in_another_state(
 ) -> None:
     call_of = Replay._call_of
     monkeypatch.setattr(
-        Replay, "_call_of", lambda run, kind, content: list if kind == omitted else call_of(run, kind, content)
+        Replay, "_call_of", lambda run, kind, *content: list if kind == omitted else call_of(run, kind, *content)
     )
     assert state_of(last_step(hours.file).engine) != state_of(hours.engine)
 

@@ -21,8 +21,8 @@ from recommender.kernels.plan_steps import (
     PRICE_GAIN,
     SHORT_WINDOW_SAMPLES,
     WARM_UP_SAMPLES,
+    adjust_price,
     updated_correction,
-    updated_price_factor,
 )
 from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import (
@@ -243,10 +243,11 @@ def test_violations_between_two_decisions_do_not_inflate_the_correction() -> Non
 
 
 def price_factor_after(violated: list[bool]) -> float:
-    factor = 1.0
+    """After samples of 2 floors or none, with 1 floor in force and a target of 0.05."""
+    state, weights = PlanState(1, 1).arrays(kernel.PlanArrays), weights_of(np.ones(2), (0.05, 0.05), 0.0)
     for one in violated:
-        factor = updated_price_factor(factor, one, 0.05)
-    return factor
+        adjust_price(0, CPU, 2.0 * one, 1.0, weights, state)
+    return float(state.price_factor[0, CPU])
 
 
 def test_the_price_falls_without_violations_and_one_in_twenty_keeps_it() -> None:
