@@ -14,8 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload, Workloads
-from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, PodIndex, Ref, Workload, Workloads
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
 TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
@@ -173,7 +172,8 @@ class Targets:
         """The pods that the target owns, and those with its name in a job name label."""
         found = {pod.key: pod for pod in self.pods_controlled_by(namespace, ref)}
         for label in JOB_NAME_LABELS:
-            found |= {pod.key: pod for pod in self._pods.with_label(namespace, label, ref.name)}
+            with_name = LabelSelector.of_labels({label: ref.name})
+            found |= {pod.key: pod for pod in self._pods.select(namespace, with_name)}
         return [found[key] for key in sorted(found)]
 
     def _belongs_elsewhere(self, pod: Pod, target: Ref) -> bool:

@@ -25,8 +25,7 @@ from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, workload_reader
-from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.ownership import WELL_KNOWN, PodIndex, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
