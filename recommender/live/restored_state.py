@@ -11,7 +11,7 @@ from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
+from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey

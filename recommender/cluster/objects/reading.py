@@ -8,10 +8,12 @@ from sys import intern
 from typing import Any, TypeVar
 
 from recommender.cluster.errors import BadObject, BadQuantity
-from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.quantities import Pair, parse_quantity, shared_pair
+from recommender.records import or_nan
 from recommender.units import parse_rfc3339_s
 
 Read = TypeVar("Read")
+Value = TypeVar("Value")
 Json = Mapping[str, Any]
 
 MAX_ANNOTATION_CHARS = 1024
@@ -57,12 +59,7 @@ class Fields:
         return self.raw.get(name) is not None
 
     def text(self, name: str) -> str:
-        value = self.raw.get(name)
-        if value is None:
-            return ""
-        if type(value) is not str:
-            raise BadField(self.at(name), "is not a string")
-        return intern(value)
+        return intern(self._value(name, str, "a string") or "")
 
     def required(self, name: str) -> str:
         """A string that must be present and not empty."""
@@ -71,20 +68,11 @@ class Fields:
         return value
 
     def integer(self, name: str, default: int = 0) -> int:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) is not int:
-            raise BadField(self.at(name), "is not a whole number")
-        return value
+        value = self._value(name, int, "a whole number")
+        return default if value is None else value
 
     def flag(self, name: str) -> bool:
-        value = self.raw.get(name)
-        if value is None:
-            return False
-        if type(value) is not bool:
-            raise BadField(self.at(name), "is neither true nor false")
-        return value
+        return self._value(name, bool, "true or false") or False
 
     def child(self, name: str) -> Fields:
         """The object in a field; an empty one if absent."""
@@ -93,14 +81,12 @@ class Fields:
 
     def children(self, name: str) -> Iterator[Fields]:
         """The objects of a list; none if absent."""
-        values = self._list(name)
-        if not values:
-            return iter(())
+        values = self._value(name, list, "a list") or ()
         parent = Fields({}, name, self)
         return (Fields(value, index, parent) for index, value in enumerate(values))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        values = self._list(name)
+        values = self._value(name, list, "a list") or ()
         if any(type(value) is not str for value in values):
             raise BadField(self.at(name), "is not a list of strings")
         return tuple(map(intern, values))
@@ -133,13 +119,16 @@ class Fields:
         except (BadQuantity, TypeError) as error:
             raise BadField(self.at(name), f"is not a quantity: {str(value)[:40]!r}") from error
 
-    def _list(self, name: str) -> list[Any]:
-        values = self.raw.get(name)
-        if values is None:
-            return []
-        if type(values) is not list:
-            raise BadField(self.at(name), "is not a list")
-        return values
+    def pair(self, name: str) -> Pair:
+        """CPU and memory of a resource map; NaN where absent."""
+        amounts = self.child(name)
+        return shared_pair(or_nan(amounts.quantity("cpu")), or_nan(amounts.quantity("memory")))
+
+    def _value(self, name: str, kind: type[Value], what: str) -> Value | None:
+        value = self.raw.get(name)
+        if value is None or type(value) is kind:
+            return value
+        raise BadField(self.at(name), f"is not {what}")
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import BadField, Fields
 from recommender.records import RESOURCES
 
@@ -90,7 +90,7 @@ _shared = lru_cache(maxsize=64)(Resizability)
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
     """Requests, defaulted to the limits as the API server does, and limits."""
-    requests, limits = read_pair(resources.child("requests")), read_pair(resources.child("limits"))
+    requests, limits = resources.pair("requests"), resources.pair("limits")
     cpu_cores, memory_bytes = (
         request if request > 0 else limit for request, limit in zip(requests, limits, strict=True)
     )
@@ -130,7 +130,7 @@ def read_templates(spec: Fields) -> Templates:
         try:
             resizability = read_resizability(template)
             requests = [
-                (container.text("name"), read_pair(container.child("resources").child("requests")))
+                (container.text("name"), container.child("resources").pair("requests"))
                 for container in template.children("containers")
             ]
         except BadField:

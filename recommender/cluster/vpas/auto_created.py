@@ -16,7 +16,7 @@ import orjson
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
+from recommender.cluster.objects.quantities import quantities_of
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
@@ -213,7 +213,7 @@ def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
     policy: dict[str, Any] = {"containerName": ALL_CONTAINERS, "controlledValues": settings.controlled_values}
     for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
-        if quantities := _quantities(bound):
+        if quantities := quantities_of(bound):
             policy[field] = quantities
     update: dict[str, Any] = {"updateMode": settings.mode}
     if settings.min_replicas is not None:
@@ -259,14 +259,8 @@ def _digest(fields: _VpaFields) -> str:
 
 
 def _policy_fields(policy: ContainerPolicy) -> tuple[Any, ...]:
-    bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
+    bounds = (quantities_of(policy.min_allowed), quantities_of(policy.max_allowed))
     bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
     newer = (policy.memory_interval_s, policy.memory_intervals, policy.boosts_startup or None)
     rest = (*bumps, *(each for each in newer if each is not None))
     return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *rest)
-
-
-def _quantities(bound: Bound) -> dict[str, str]:
-    cpu_cores, memory_bytes = bound
-    cpu = {} if cpu_cores is None else {"cpu": cpu_quantity(cpu_cores)}
-    return cpu if memory_bytes is None else {**cpu, "memory": memory_quantity(memory_bytes)}

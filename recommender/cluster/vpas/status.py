@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity, quantities_of
 from recommender.cluster.objects.vpa import Vpa
 from recommender.records import RESOURCES, Amounts, ContainerRecommendation
 from recommender.units import format_time
@@ -81,20 +81,10 @@ def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) 
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
-    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
-    resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
-    return {"containerName": recommendation.container, **resources}
-
-
-def _resources(amounts: Amounts) -> dict[str, str]:
     """Only cpu and memory: with any other key the updater would consider every pod out of range forever."""
-    cpu_cores, memory_bytes = amounts
-    resources = {}
-    if math.isfinite(cpu_cores):
-        resources["cpu"] = cpu_quantity(cpu_cores)
-    if math.isfinite(memory_bytes):
-        resources["memory"] = memory_quantity(memory_bytes)
-    return resources
+    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
+    resources = dict(zip(BOUNDS, map(quantities_of, amounts), strict=True))
+    return {"containerName": recommendation.container, **resources}
 
 
 def _amounts(resources: Mapping[str, Any] | None) -> Amounts:

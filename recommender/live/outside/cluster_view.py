@@ -13,8 +13,8 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import QUOTAS, read_node, read_quota
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.pods import PENDING
+from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
 from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.engine import Engine
