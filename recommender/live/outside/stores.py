@@ -22,7 +22,7 @@ from recommender.cluster.profiles import (
     Profile,
     ProfileWriter,
     class_profile_key,
-    read_stored_profile,
+    read_profile,
 )
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, WriteReport
 from recommender.cluster.vpas.status import is_fetching_history
@@ -167,7 +167,7 @@ class ProfileStore:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):
                 for raw in page.get("items") or ():
                     try:
-                        profile = read_stored_profile(raw)
+                        profile = read_profile(raw)
                     except BadObject as error:
                         log.warning("skipped: %s", error)
                         continue
