@@ -166,29 +166,23 @@ class InPlaceMode:
     def __init__(self, api: Api, clock: MonotonicClock) -> None:
         self._api, self._clock = api, clock
         self._probed: tuple[bool, float] | None = None
-        self._failed = ("", float("-inf"), "")
-        """Namespace, time and message of the last failure; namespaces are planned one after the other."""
+        self._failed = ("", float("-inf"), ApiError(""))
+        """Namespace, time and error of the last failure; namespaces are planned one after the other."""
 
     def available(self, namespace: str) -> bool:
         """Whether a VPA in the namespace may have the mode; an ApiError if no probe has told yet."""
         now_s = self._clock()
-        if self._probed is None or now_s - self._probed[1] >= PROBE_TTL_S:
+        failed_in, failed_s, _ = self._failed
+        if self._probed is not None and now_s - self._probed[1] < PROBE_TTL_S:
+            return self._probed[0]
+        if failed_in != namespace or now_s - failed_s >= PROBE_RETRY_S:
             try:
-                self._probed = self._probe_unless_failing(namespace, now_s), now_s
-            except ApiError:
-                if self._probed is None:
-                    raise
+                self._probed = self._probe(namespace), now_s
+            except ApiError as error:
+                self._failed = namespace, now_s, error
+        if self._probed is None:
+            raise self._failed[2].with_traceback(None)
         return self._probed[0]
-
-    def _probe_unless_failing(self, namespace: str, now_s: float) -> bool:
-        failed_in, failed_s, message = self._failed
-        if failed_in == namespace and now_s - failed_s < PROBE_RETRY_S:
-            raise ApiError(message)
-        try:
-            return self._probe(namespace)
-        except ApiError as error:
-            self._failed = namespace, now_s, str(error)
-            raise
 
     def _probe(self, namespace: str) -> bool:
         body = {
