@@ -19,8 +19,13 @@ import numpy as np
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.quantities import NOTHING
-from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
-from recommender.cluster.vpas.warning import disruption_warning
+from recommender.cluster.vpas.status import (
+    DISRUPTIVE,
+    LOW_CONFIDENCE,
+    Condition,
+    disruption_warning,
+    recommendations_in,
+)
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
