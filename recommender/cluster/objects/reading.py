@@ -38,22 +38,15 @@ class Fields:
     namespaces, images, nodes and labels. A value of the wrong type raises `BadField`.
     """
 
-    __slots__ = ("_name", "_parent", "raw")
+    __slots__ = ("path", "raw")
 
-    def __init__(self, raw: Any, name: str | int = "", parent: Fields | None = None) -> None:
-        self.raw, self._name, self._parent = raw, name, parent
+    def __init__(self, raw: Any, path: str = "") -> None:
+        self.raw, self.path = raw, path
         if type(raw) is not dict:
-            raise BadField(self.path or "the whole", "is not a JSON object")
-
-    @property
-    def path(self) -> str:
-        """The path of this object, such as `spec.containers[0]`; built on demand, because only errors need it."""
-        if self._parent is None:
-            return str(self._name)
-        return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
+            raise BadField(path or "the whole", "is not a JSON object")
 
     def at(self, name: str) -> str:
-        return f"{path}.{name}" if (path := self.path) else name
+        return f"{self.path}.{name}" if self.path else name
 
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
@@ -77,13 +70,12 @@ class Fields:
     def child(self, name: str) -> Fields:
         """The object in a field; an empty one if absent."""
         value = self.raw.get(name)
-        return Fields({} if value is None else value, name, self)
+        return Fields({} if value is None else value, self.at(name))
 
     def children(self, name: str) -> Iterator[Fields]:
         """The objects of a list; none if absent."""
         values = self._value(name, list, "a list") or ()
-        parent = Fields({}, name, self)
-        return (Fields(value, index, parent) for index, value in enumerate(values))
+        return (Fields(value, f"{self.at(name)}[{index}]") for index, value in enumerate(values))
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self._value(name, list, "a list") or ()
