@@ -57,7 +57,6 @@ class Reflector(Generic[T]):
         metadata_only: bool = False,
         on_change: OnChange[T] | None = None,
         clock: MonotonicClock = time.monotonic,
-        chance: random.Random | None = None,
         min_backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,
         page_size: int = PAGE_SIZE,
@@ -66,7 +65,7 @@ class Reflector(Generic[T]):
         self._parse, self._on_change, self._metadata_only = parse, on_change, metadata_only
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._query = {name: text for name, text in selectors.items() if text}
-        self._chance = chance or random.Random()  # noqa: S311  # jitter
+        self._chance = random.Random()  # noqa: S311  # jitter
         self._backoff = Backoff(min_backoff_s, max_backoff_s, self._chance)
         self._ended, self._synced = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reflect {path}", daemon=True)

@@ -126,16 +126,13 @@ class Targets:
 
     def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         if target.kind in WELL_KNOWN:
-            return self._pods_of_well_known(namespace, ref)
+            selector = self._well_known(namespace, ref).selector
+            return (
+                self.pods_controlled_by(namespace, ref) if selector is None else self._pods.select(namespace, selector)
+            )
         if target.kind in TRAINING_JOBS:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
-
-    def _pods_of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
-        workload = self._well_known(namespace, ref)
-        if workload.selector is None:
-            return self.pods_controlled_by(namespace, ref)
-        return self._pods.select(namespace, workload.selector)
 
     def _well_known(self, namespace: str, ref: Ref) -> Workload:
         workload = self._workloads.get(namespace, ref)

@@ -25,6 +25,10 @@ class Change(NamedTuple):
     resource: int
     amount: float
 
+    @property
+    def path(self) -> str:
+        return f"/spec/containers/{self.container}/resources/{self.part}/{RESOURCES[self.resource]}"
+
 
 def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
     """Apply all changes or none: `Invalid` if the pod has been scheduled or replaced, or cannot be resized."""
@@ -36,9 +40,5 @@ def resize_patch(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/nodeName", "value": None},  # an absent field equals null
-        *({"op": "replace", "path": _path(each), "value": FORMATS[each.resource](each.amount)} for each in changes),
+        *({"op": "replace", "path": each.path, "value": FORMATS[each.resource](each.amount)} for each in changes),
     ]
-
-
-def _path(change: Change) -> str:
-    return f"/spec/containers/{change.container}/resources/{change.part}/{RESOURCES[change.resource]}"
