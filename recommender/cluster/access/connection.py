@@ -181,7 +181,15 @@ class Api:
             if timeout_s <= 0:
                 raise Unreachable(f"{description}: not sent, the process is shutting down")
             generation = self._credentials.generation
-            response = self._send(method, description, url, headers, data, timeout_s, stream=stream)
+            response = self._send(
+                description,
+                method,
+                self._credentials.prefix + url,
+                body=data,
+                headers={**headers, **self._credentials.headers()},
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
+                preload_content=not stream,
+            )
             if response.status < 300:
                 return response
             error = _error_in(description, response)
@@ -199,30 +207,10 @@ class Api:
                 break
         raise error
 
-    def _send(
-        self,
-        method: str,
-        description: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout_s: float,
-        *,
-        stream: bool,
-    ) -> urllib3.BaseHTTPResponse:
-        started_s, status = self._clock(), 0
+    def _send(self, description: str, method: str, url: str, **how: Any) -> urllib3.BaseHTTPResponse:
+        started_s, status, pool = self._clock(), 0, self._credentials.pool
         try:
-            response = self._credentials.pool.urlopen(
-                method,
-                self._credentials.prefix + url,
-                body=body,
-                headers={**headers, **self._credentials.headers()},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
-                retries=False,
-                redirect=False,
-                assert_same_host=False,
-                preload_content=not stream,
-            )
+            response = pool.urlopen(method, url, retries=False, redirect=False, assert_same_host=False, **how)
             status = response.status
         except (HTTPError, OSError) as error:
             raise error_from_exception(description, error) from error

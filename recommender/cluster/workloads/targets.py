@@ -126,10 +126,9 @@ class Targets:
 
     def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         if target.kind in WELL_KNOWN:
-            selector = self._well_known(namespace, ref).selector
-            return (
-                self.pods_controlled_by(namespace, ref) if selector is None else self._pods.select(namespace, selector)
-            )
+            if (selector := self._well_known(namespace, ref).selector) is not None:
+                return self._pods.select(namespace, selector)
+            return self.pods_controlled_by(namespace, ref)
         if target.kind in TRAINING_JOBS:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
