@@ -43,7 +43,7 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
 
 
 def class_by_owners(owners: Sequence[tuple[str, str]], generate_name: str = "") -> str:
-    """The class by (kind, name) of the controllers of a pod, at least one, nearest first. `generate_name`: of the last."""
+    """The class by (kind, name) of a pod's controllers, at least one, nearest first; the last has this generateName."""
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
     return _as_name(name if kind in STABLE_KINDS else generate_name or without_counter(name))
 
