@@ -17,7 +17,6 @@ from recommender.cluster.paths import path_of
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
 CLASS_PREFIX = "class."
-"""Prefix of the name of a workload class's profile."""
 
 MOVE = "phasewise.dev/move"
 """Annotation: the controller's last message on moving one of its pods. For people."""

@@ -36,9 +36,6 @@ MAX_RETRY_AFTER_S = 5.0
 
 MAX_ATTEMPTS = 4
 
-SKIP_FIELD_VALIDATION = {"fieldValidation": "Ignore"}
-"""Otherwise the server decodes each patch twice to warn of unknown fields, and nobody reads the warnings."""
-
 METADATA, METADATA_LIST = (
     f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
     for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
@@ -122,7 +119,9 @@ class Api:
         strategic one. Returns the object, or its metadata."""
         kind = "json" if not isinstance(body, Mapping) else "strategic-merge" if strategic else "merge"
         how = {"content_type": f"application/{kind}-patch+json", "accept": METADATA if metadata_only else JSON}
-        return self._object("PATCH", path, SKIP_FIELD_VALIDATION, body=body, timeout_s=timeout_s, **how)
+        # Otherwise the server decodes each patch twice to warn of unknown fields, and nobody reads the warnings.
+        query = {"fieldValidation": "Ignore"}
+        return self._object("PATCH", path, query, body=body, timeout_s=timeout_s, **how)
 
     def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False

@@ -20,8 +20,6 @@ BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
 RESTART_CONTAINER = "RestartContainer"
 
-OS_LABEL = "kubernetes.io/os"
-
 KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-name"
 """Labels of pods that Kueue admits one by one, and of those that it admits as a group."""
 
@@ -80,7 +78,7 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = N
             if policy.text("restartPolicy") == RESTART_CONTAINER
         ),
         any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
-        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text(OS_LABEL)),
+        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text("kubernetes.io/os")),
         labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
 

@@ -24,8 +24,6 @@ from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
 
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 """Limits of one read: lines from the end, bytes, and characters searched per line."""
 
@@ -34,9 +32,6 @@ READS_TIMEOUT_S, SEARCH_CPU_LIMIT_S = 2.0, 2.0
 
 MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
 MAX_PROBLEMS = 20
-
-NEGLIGIBLE_CPU_S = 1e-4
-"""CPU time below which a namespace is no longer tracked."""
 
 
 LogLine = tuple[float, str]
@@ -67,8 +62,8 @@ class LogProgress:
     def __init__(self, api: Api, default_pattern: str | None, every_s: float, stopwatch: MonotonicClock) -> None:
         self._api, self._default, self._every_s, self._stopwatch = api, default_pattern, every_s, stopwatch
         self._logs: dict[str, _LogState] = {}
-        # CPU time of searching by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
+        """CPU time of searching by namespace; halved each round, and dropped when negligible."""
         self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
@@ -77,7 +72,7 @@ class LogProgress:
         if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
         read = sorted(self._read(), key=lambda each: self._priority(each[0]))
-        decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > NEGLIGIBLE_CPU_S}
+        decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > 1e-4}
         self._cpu_s = defaultdict(float, decayed)
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
@@ -102,7 +97,7 @@ class LogProgress:
         if not pod.containers or (own or pod.labels.get(LOG_ANNOTATION, "")).lower() in ("", "false"):
             return None
         pattern = self._default if own.lower() in ("", "true") else own
-        named = pod.annotations.get(DEFAULT_CONTAINER, "")
+        named = pod.annotations.get("kubectl.kubernetes.io/default-container", "")
         container = named if pod.container(named) else pod.containers[0].name
         known = self._logs.get(pod.uid)
         if known is None or (known.container, known.pattern) != (container, pattern):

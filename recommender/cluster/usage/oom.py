@@ -24,8 +24,7 @@ from recommender.records import MEMORY
 from recommender.units import WallClock
 
 OOM_KILLED = "OOMKilled"
-EVICTED = "Evicted"
-EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
+EVICTIONS = "involvedObject.kind=Pod,reason=Evicted"
 """Field selector of the events for `read_eviction`."""
 
 
@@ -81,7 +80,7 @@ class Eviction(NamedTuple):
 def read_eviction(raw: Fields) -> Eviction | None:
     """Read an `Evicted` event; None if the node lacked something other than memory, or the details are missing."""
     metadata, involved = raw.child("metadata"), raw.child("involvedObject")
-    if raw.text("reason") != EVICTED or involved.text("kind") != "Pod":
+    if raw.text("reason") != "Evicted" or involved.text("kind") != "Pod":
         return None
     annotations = metadata.string_map("annotations")
     containers, used, starved = (

@@ -23,11 +23,8 @@ from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.units import MonotonicClock
 
-RECOMMENDER_LABEL = "phasewise.dev/recommender"
-"""Label: the name of the recommender that created the VPA."""
-
-DIGEST_ANNOTATION = "phasewise.dev/written"
-"""Annotation: the digest of the content we wrote."""
+RECOMMENDER_LABEL, DIGEST_ANNOTATION = "phasewise.dev/recommender", "phasewise.dev/written"
+"""Of a VPA that we created: the name of the recommender, and the digest of the content that it wrote."""
 
 PROBLEM_ANNOTATION = "phasewise.dev/problem"
 """Annotation: a problem for people to see, such as an invalid annotation of the workload."""
@@ -38,17 +35,13 @@ MAX_NAME_CHARS = 189
 MAX_PROBLEM_CHARS = 500
 HASH_DIGITS = 10
 
-ALL_CONTAINERS = "*"
-
 PROBE_TTL_S = 300.0
 """How long the result of a probe is cached; an upgrade of the VPA is noticed by then."""
 
 PROBE_RETRY_S = 10.0
 """How long a failed probe is not repeated in its namespace: a plan asks for each of thousands of workloads."""
 
-IN_PLACE = "InPlace"
-
-PROBE_NAME = "phasewise-probe-"
+IN_PLACE, PROBE_NAME = "InPlace", "phasewise-probe-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +198,7 @@ class InPlaceMode:
 
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
-    policy: dict[str, Any] = {"containerName": ALL_CONTAINERS, "controlledValues": settings.controlled_values}
+    policy: dict[str, Any] = {"containerName": "*", "controlledValues": settings.controlled_values}
     for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
         if quantities := quantities_of(bound):
             policy[field] = quantities
@@ -242,7 +235,7 @@ def _wanted_fields(wanted: WantedVpa) -> _VpaFields:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
     bounds = settings.min_allowed, settings.max_allowed
-    policy = ContainerPolicy(ALL_CONTAINERS, "Auto", *bounds, controlled_values=settings.controlled_values)
+    policy = ContainerPolicy("*", "Auto", *bounds, controlled_values=settings.controlled_values)
     return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
 
 

@@ -34,7 +34,6 @@ MAX_LOSS_SHARE, MAX_LOSS_S = 0.1, 600.0
 """Limits on the history lost in a crash, as a share and in seconds: VPAs known for longer are written less often."""
 
 WRITE_TIMEOUT_S = 5.0
-"""For one request."""
 
 MAX_NAMESPACE_LISTS = 20
 """Up to so many namespaces are listed separately; for more, a single list covers all namespaces."""

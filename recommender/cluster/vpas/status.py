@@ -144,8 +144,6 @@ EFFECT_BY_MODE = {
 }
 """By update mode; all others except `Off` evict in any case."""
 
-EVICTION_EFFECT = "pods are evicted to apply it"
-
 
 def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
     """Warn of unintended effects of the updates on pods; None without any, or in mode `Off`."""
@@ -159,7 +157,7 @@ def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
     controlled = vpa.controlling(container.name for container in pod.containers)
     if not controlled:
         return []
-    effect, found = EFFECT_BY_MODE.get(vpa.update_mode, EVICTION_EFFECT), []
+    effect, found = EFFECT_BY_MODE.get(vpa.update_mode, "pods are evicted to apply it"), []
     if pod.resizability.pod_level:
         found.append(POD_LEVEL)
     elif pod.resizability.qos == BEST_EFFORT:

@@ -27,9 +27,7 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
 
 PHASEWISE_PREFIX = "phasewise.dev/"
 
-FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Condition types of a finished Job, JobSet or Kubeflow training job."""
-
+FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
 
 MAX_OWNERS = 16
 """How many controllers above one another are followed: their owners may chain thousands, and each pod is asked for."""

@@ -24,7 +24,6 @@ TRAINING_JOB_KINDS = frozenset(
         ("jobset.x-k8s.io", "JobSet"),
     }
 )
-"""(group, kind) of the watched training jobs."""
 
 DISCOVERY_INTERVAL_S = 10.0
 """Takes one request, plus one per version of the installed groups."""
