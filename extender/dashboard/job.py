@@ -9,8 +9,8 @@ from typing import Any
 
 from extender.dashboard.profile import NO_PROFILE, Profile
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import RESIZE_PENDING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey

@@ -14,7 +14,6 @@ from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile, group_of
 from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
-from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
@@ -49,7 +48,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
         spec = raw.child("spec")
         needs = requests_of(spec, raw.child("status"))
         annotations = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
-        of_pod = read_pair(spec.child("resources").child("requests"))
+        of_pod = spec.child("resources").pair("requests")
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(
             namespace=seen.key.namespace,
@@ -135,14 +134,14 @@ def _gpu_type(spec: Fields) -> str:
 @reads("Node")
 def read_node(raw: Fields) -> Node:
     """Read a node from its JSON; BadObject if a field is malformed."""
-    metadata, allocatable = raw.child("metadata"), raw.child("status").child("allocatable")
+    metadata, status = raw.child("metadata"), raw.child("status")
     labels = metadata.string_map("labels")
     data = {
         name.removeprefix(DATA_PREFIX): _share(text) for name, text in labels.items() if name.startswith(DATA_PREFIX)
     }
-    extended = extended_resources(amounts(allocatable))
+    extended = extended_resources(amounts(status.child("allocatable")))
     gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
-    return Node(intern(metadata.required("name")), read_pair(allocatable), data, extended, gpus)
+    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus)
 
 
 def _share(text: str) -> float:

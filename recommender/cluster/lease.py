@@ -59,6 +59,8 @@ class LeaderElection:
         self._api, self._namespace, self._name = api, namespace, name
         self._identity, self._times = identity, times or LeaseTimes()
         self._clock, self._wall_clock = clock, wall_clock
+        self._path = path_of(LEASES, namespace, name)
+        self._timeout_s = self._times.renew_deadline_s / 4  # two requests per attempt, two attempts within the deadline
         self._observed_spec: Mapping[str, Any] = {}
         self._observed_s = 0.0
         self._renewed_s: float | None = None
@@ -130,9 +132,9 @@ class LeaderElection:
         """
         requested_s = self._clock()  # not after the response: others may count from the earlier time
         try:
-            lease = self._api.get(self._path(), timeout_s=self._timeout_s())
+            lease = self._api.get(self._path, timeout_s=self._timeout_s)
         except NotFound:
-            return self._create(requested_s)
+            lease = {}
         spec = lease.get("spec") or {}
         self.holder = spec.get("holderIdentity") or ""
         if spec != self._observed_spec:
@@ -142,44 +144,31 @@ class LeaderElection:
         if self.holder not in ("", self._identity) and self._clock() - self._observed_s < duration_s:
             self._renewed_s = None
             return False
-        return self._write(lease, spec, requested_s)
+        try:
+            self._write(lease, self._held_spec(spec))
+        except Conflict:
+            return self._renewed_in_time()  # another candidate wrote; the next attempt sees who
+        self._renewed_s, self.holder = requested_s, self._identity
+        return True
 
     def release(self) -> None:
         """Release the lease if it is ours, so that the next candidate need not wait for it to expire."""
         held, self._renewed_s = self._renewed_s is not None, None
         if not held:
             return
-        lease = self._api.get(self._path(), timeout_s=self._timeout_s())
+        lease = self._api.get(self._path, timeout_s=self._timeout_s)
         spec = lease.get("spec") or {}
         if spec.get("holderIdentity") == self._identity:
-            freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
-            self._api.replace(self._path(), {**lease, "spec": freed}, timeout_s=self._timeout_s())
+            self._write(lease, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()})
 
-    def _create(self, requested_s: float) -> bool:
-        spec = self._held_spec({})
-        lease = {
-            "apiVersion": LEASES[0],
-            "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": spec,
-        }
-        try:
-            self._api.create(path_of(LEASES, self._namespace), lease, timeout_s=self._timeout_s())
-        except Conflict:
-            return False
-        return self._mark_renewed(requested_s)
-
-    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], requested_s: float) -> bool:
-        changed = {**lease, "spec": self._held_spec(spec)}
-        try:
-            self._api.replace(self._path(), changed, timeout_s=self._timeout_s())
-        except (Conflict, NotFound):
-            return self._renewed_in_time()  # another candidate wrote; the next attempt sees who
-        return self._mark_renewed(requested_s)
-
-    def _mark_renewed(self, requested_s: float) -> bool:
-        self._renewed_s, self.holder = requested_s, self._identity
-        return True
+    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        """Replace a lease, or create it if there is none; `Conflict` if another candidate did so first."""
+        if lease:
+            self._api.replace(self._path, {**lease, "spec": spec}, timeout_s=self._timeout_s)
+            return
+        metadata = {"name": self._name, "namespace": self._namespace}
+        body = {"apiVersion": LEASES[0], "kind": "Lease", "metadata": metadata, "spec": spec}
+        self._api.create(path_of(LEASES, self._namespace), body, timeout_s=self._timeout_s)
 
     def _held_spec(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The given spec with us as the holder, renewed now."""
@@ -195,10 +184,3 @@ class LeaderElection:
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-    def _path(self) -> str:
-        return path_of(LEASES, self._namespace, self._name)
-
-    def _timeout_s(self) -> float:
-        """Two requests per attempt, two attempts within the deadline."""
-        return self._times.renew_deadline_s / 4

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from recommender.cluster.access.connection import Api
@@ -14,7 +15,7 @@ from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.errors import Misuse
-from recommender.units import format_time, parse_rfc3339_s
+from recommender.units import format_time
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 
@@ -45,7 +46,10 @@ def read_model_map(raw: Fields) -> ModelMap:
             raise BadObject("ConfigMap", str(key), f"binaryData.{name}", "is not base64") from error
     parts = [f"{name}:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return ModelMap(key, files, digest, _unix_s(metadata.string_map("annotations").get(PUBLISHED_AT)))
+    written_s = None
+    with suppress(ValueError):
+        written_s = metadata.child("annotations").time_s(PUBLISHED_AT)
+    return ModelMap(key, files, digest, written_s)
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
@@ -71,10 +75,3 @@ def parse_key(text: str) -> ObjectKey:
     if not (namespace and slash and name) or "/" in name:
         raise Misuse(f"{text!r} names no ConfigMap. Write NAMESPACE/NAME.")
     return ObjectKey(namespace, name)
-
-
-def _unix_s(text: str | None) -> float | None:
-    try:
-        return parse_rfc3339_s(text) if text else None
-    except ValueError:
-        return None

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote
-
-_PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
-"""Paths that need no quoting, which is almost all of the thousands built in a round."""
 
 VPAS = ("autoscaling.k8s.io/v1", "verticalpodautoscalers")
 PODS = ("v1", "pods")
@@ -34,7 +30,4 @@ def path_of(
     if namespace:
         parts += ["namespaces", namespace]
     parts += [part for part in (plural, name, subresource) if part]
-    path = "/" + "/".join(parts)
-    if _PLAIN.fullmatch(path) and path.count("/") == len(parts):
-        return path
     return "/" + "/".join(quote(part, safe="") for part in parts)

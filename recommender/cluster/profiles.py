@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -17,7 +17,6 @@ from recommender.cluster.paths import path_of
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
 CLASS_PREFIX = "class."
-"""Prefix of the name of a workload class's profile."""
 
 MOVE = "phasewise.dev/move"
 """Annotation: the controller's last message on moving one of its pods. For people."""
@@ -28,7 +27,7 @@ CLEARED_FIELDS = ("phase", "since", "next", "when", "confidence", "category", "c
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile: its owner, and the state it stores across restarts (unknown to the watch).
+    """A PhaseProfile: its owner, and the state it stores across restarts (unknown to a watch of metadata).
 
     `owner_uid` is the UID of the VPA, empty for a workload class; `updated` when it was last written, as text.
     """
@@ -42,21 +41,10 @@ class Profile:
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    metadata = raw.child("metadata")
-    owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
-    return Profile(read_key(metadata), owners[0] if owners else "")
-
-
-@reads("PhaseProfile")
-def read_stored_profile(raw: Fields) -> Profile:
-    status = raw.child("status").raw
-    state, updated = status.get("state"), status.get("updated")
-    return replace(
-        read_profile(raw.raw),
-        is_class=raw.child("spec").raw.get("class") is True,
-        state=state if isinstance(state, str) else None,
-        updated=updated if isinstance(updated, str) else "",
-    )
+    metadata, status = raw.child("metadata"), raw.child("status")
+    owner_uid = next((owner.text("uid") for owner in metadata.children("ownerReferences")), "")
+    is_class, state = raw.child("spec").flag("class"), status.text("state") if "state" in status else None
+    return Profile(read_key(metadata), owner_uid, is_class, state, status.text("updated"))
 
 
 def class_profile_key(key: ObjectKey) -> ObjectKey:
@@ -77,14 +65,16 @@ class ProfileWriter:
         the profile as last seen; that of a former VPA is adopted, and `Invalid` raised if the name belongs to a
         workload class.
         """
-        path = path_of(PROFILES, *vpa.key)
         try:
             if existing is None:
-                self._create(vpa)
+                try:
+                    self._create(vpa.key, of_class=False, ownerReferences=[_owner(vpa)])
+                except Conflict:  # it exists, but the watch has not delivered it yet
+                    self._adopt(vpa)
             elif existing.owner_uid != vpa.uid:
                 self._adopt(vpa)
             content = {"status": {**dict.fromkeys(CLEARED_FIELDS), **status}}
-            self._api.patch(f"{path}/status", content, metadata_only=True)
+            self._api.patch(path_of(PROFILES, *vpa.key, "status"), content, metadata_only=True)
         except NotFound:  # deleted in the meantime; the next round sees that
             return False
         return True
@@ -92,37 +82,30 @@ class ProfileWriter:
     def write_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
         """Write the status of a workload class's profile, which has no owner."""
         name = class_profile_key(key)
-        body = {
-            "apiVersion": PROFILES[0],
-            "kind": "PhaseProfile",
-            "metadata": {"name": name.name, "namespace": name.namespace},
-            "spec": {"class": True},
-        }
+        path = path_of(PROFILES, *name, "status")
         change: list[Mapping[str, Any]] = [
             {"op": "test", "path": "/spec/class", "value": True},  # otherwise it belongs to a VPA
             {"op": "add", "path": "/status", "value": dict(status)},
         ]
-        path = f"{path_of(PROFILES, *name)}/status"
         try:
             self._api.patch(path, change)
         except NotFound:
-            try:
-                self._api.create(path_of(PROFILES, name.namespace), body)
+            with suppress(NotFound):  # its namespace is being deleted
+                self._create(name, of_class=True)
                 self._api.patch(path, change)
-            except NotFound:  # its namespace is being deleted
-                return
 
     def delete_class(self, key: ObjectKey) -> None:
         with suppress(NotFound):
             self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 
-    def _create(self, vpa: Vpa) -> None:
-        metadata = {"name": vpa.key.name, "namespace": vpa.key.namespace, "ownerReferences": [_owner(vpa)]}
-        body = {"apiVersion": PROFILES[0], "kind": "PhaseProfile", "metadata": metadata, "spec": {"class": False}}
-        try:
-            self._api.create(path_of(PROFILES, vpa.key.namespace), body)
-        except Conflict:  # it exists, but the watch has not delivered it yet
-            self._adopt(vpa)
+    def _create(self, key: ObjectKey, *, of_class: bool, **metadata: Any) -> None:
+        body = {
+            "apiVersion": PROFILES[0],
+            "kind": "PhaseProfile",
+            "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
+            "spec": {"class": of_class},
+        }
+        self._api.create(path_of(PROFILES, key.namespace), body)
 
     def _adopt(self, vpa: Vpa) -> None:
         """Adopt the profile of a former VPA of this name, but not that of a workload class."""

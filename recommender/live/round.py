@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
+from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
+from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.requests import INFEASIBLE
 from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
+from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.keys import Group, Instance

@@ -12,9 +12,9 @@ from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.metrics import Metrics
 from harm_bench.simulated.pods import Container, ContainerSpec, Pod, Resize, Workload
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, ResizeCondition, Termination
 from recommender.cluster.objects.pods import Pod as ApiPod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import ContainerPolicy, TargetRef, Vpa, json_of

@@ -9,9 +9,8 @@ from typing import Any
 from recommender import model as models
 from recommender.cluster.errors import ApiError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
-from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.quantities import Pair, parse_quantity
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation

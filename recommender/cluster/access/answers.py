@@ -10,19 +10,7 @@ from typing import Any
 import orjson
 from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError, TimeoutError
 
-from recommender.cluster.errors import (
-    ApiError,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    ReadTimeout,
-    ServerFailed,
-    Throttled,
-    Unauthorized,
-    Unreachable,
-)
+from recommender.cluster import errors
 
 MAX_MESSAGE_CHARS = 400
 """How much of the server's message we repeat: it quotes rejected values, however long or private."""
@@ -38,19 +26,25 @@ _STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 """Cause of a 403 for creating something in a namespace that is being deleted: no permission is missing."""
 
-_BY_STATUS: Mapping[int, type[ApiError]] = {
-    401: Unauthorized, 403: Forbidden, 404: NotFound, 408: ServerFailed, 409: Conflict, 410: Gone, 429: Throttled,
-}  # fmt: skip
+_BY_STATUS: Mapping[int, type[errors.ApiError]] = {
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    408: errors.ServerFailed,
+    409: errors.Conflict,
+    410: errors.Gone,
+    429: errors.Throttled,
+}
 
 
-def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
+def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> errors.ApiError:
     """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted.
 
     `request` is method and path, for the message; `retry_after` the header of that name.
     """
-    kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
-    if kind is Forbidden and NAMESPACE_TERMINATING in _causes(body):
-        kind = NotFound
+    kind = _BY_STATUS.get(status) or (errors.Invalid if 400 <= status < 500 else errors.ServerFailed)
+    if kind is errors.Forbidden and NAMESPACE_TERMINATING in _causes(body):
+        kind = errors.NotFound
     message = body.get("message") if isinstance(body, dict) else None
     shown = " ".join(str(message).split())[:MAX_MESSAGE_CHARS] if message else "the server did not say why"
     wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
@@ -65,13 +59,13 @@ def _causes(body: object) -> set[str]:
     return {str(cause.get("reason")) for cause in listed if isinstance(cause, dict)}
 
 
-def error_from_exception(request: str, error: Exception) -> ApiError:
+def error_from_exception(request: str, error: Exception) -> errors.ApiError:
     """The error for a failed connection, handshake or read, without its text, which may hold proxy passwords."""
     if isinstance(error, ReadTimeoutError):
-        return ReadTimeout(f"{request}: the server did not answer in time")
+        return errors.ReadTimeout(f"{request}: the server did not answer in time")
     if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
-        return Unreachable(f"{request}: no connection in time")
-    return Unreachable(f"{request}: {_reason(error)}")
+        return errors.Unreachable(f"{request}: no connection in time")
+    return errors.Unreachable(f"{request}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
@@ -92,19 +86,15 @@ def _reason(error: BaseException) -> str:
 def parse_object(request: str, body: bytes) -> dict[str, Any]:
     """Parse the JSON object of a successful response; `ServerFailed` if it is anything else, usually a proxy's page."""
     try:
-        value = _loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ServerFailed(f"{request}: the answer is not JSON", status=200) from error
-    if not isinstance(value, dict):
-        raise ServerFailed(f"{request}: the answer is not a JSON object", status=200)
-    return value
-
-
-def _loads(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return orjson.loads(_without_deep_parts(body).decode(errors="replace"))
+        try:
+            value = orjson.loads(_without_deep_parts(body).decode(errors="replace"))
+        except orjson.JSONDecodeError as error:
+            raise errors.ServerFailed(f"{request}: the answer is not JSON", status=200) from error
+    if not isinstance(value, dict):
+        raise errors.ServerFailed(f"{request}: the answer is not a JSON object", status=200)
+    return value
 
 
 def _without_deep_parts(body: bytes) -> bytes:

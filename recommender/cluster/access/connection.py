@@ -36,19 +36,13 @@ MAX_RETRY_AFTER_S = 5.0
 
 MAX_ATTEMPTS = 4
 
-SKIP_FIELD_VALIDATION = {"fieldValidation": "Ignore"}
-"""Otherwise the server decodes each patch twice to warn of unknown fields, and nobody reads the warnings."""
-
-DRY_RUN = {"dryRun": "All"}
-
 METADATA, METADATA_LIST = (
     f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
     for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
 )
 """Accept headers for metadata-only responses, falling back to whole objects."""
 
-JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON = "application/json"
 
 
 class Api:
@@ -123,17 +117,17 @@ class Api:
     ) -> dict[str, Any]:
         """Patch an object: a list is a JSON Patch, a mapping a JSON merge patch or, which merges lists by their keys, a
         strategic one. Returns the object, or its metadata."""
-        object_patch = STRATEGIC_PATCH if strategic else MERGE_PATCH
-        kind, accept = object_patch if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
-        return self._object(
-            "PATCH", path, SKIP_FIELD_VALIDATION, body=body, content_type=kind, accept=accept, timeout_s=timeout_s
-        )
+        kind = "json" if not isinstance(body, Mapping) else "strategic-merge" if strategic else "merge"
+        how = {"content_type": f"application/{kind}-patch+json", "accept": METADATA if metadata_only else JSON}
+        # Otherwise the server decodes each patch twice to warn of unknown fields, and nobody reads the warnings.
+        query = {"fieldValidation": "Ignore"}
+        return self._object("PATCH", path, query, body=body, timeout_s=timeout_s, **how)
 
     def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False
     ) -> dict[str, Any]:
         """Create an object, or only check that it could be; `Conflict` if it exists."""
-        return self._object("POST", path, DRY_RUN if dry_run else None, body=body, timeout_s=timeout_s)
+        return self._object("POST", path, {"dryRun": "All"} if dry_run else None, body=body, timeout_s=timeout_s)
 
     def evict(self, pod: str, uid: str) -> None:
         """Evict the pod with this UID; `Throttled`, without delaying other requests, while its disruption budget does
@@ -186,43 +180,36 @@ class Api:
             if timeout_s <= 0:
                 raise Unreachable(f"{description}: not sent, the process is shutting down")
             generation = self._credentials.generation
-            response = self._send(method, description, url, headers, data, timeout_s, stream=stream)
+            response = self._send(
+                description,
+                method,
+                self._credentials.prefix + url,
+                body=data,
+                headers={**headers, **self._credentials.headers()},
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
+                preload_content=not stream,
+            )
             if response.status < 300:
                 return response
             error = _error_in(description, response)
             if isinstance(error, Unauthorized) and attempts_left and not reloaded:
                 self._credentials.reload(generation)
                 reloaded = True
-            elif _is_retryable(error) and retry_throttled and attempts_left:
-                self._bucket.pause_for(error.retry_after_s or 1.0)
+            elif (
+                isinstance(error, Throttled)
+                and retry_throttled
+                and attempts_left
+                and (wait_s := error.retry_after_s or 1.0) <= MAX_RETRY_AFTER_S
+            ):
+                self._bucket.pause_for(wait_s)
             else:
                 break
         raise error
 
-    def _send(
-        self,
-        method: str,
-        description: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout_s: float,
-        *,
-        stream: bool,
-    ) -> urllib3.BaseHTTPResponse:
-        started_s, status = self._clock(), 0
+    def _send(self, description: str, method: str, url: str, **how: Any) -> urllib3.BaseHTTPResponse:
+        started_s, status, pool = self._clock(), 0, self._credentials.pool
         try:
-            response = self._credentials.pool.urlopen(
-                method,
-                self._credentials.prefix + url,
-                body=body,
-                headers={**headers, **self._credentials.headers()},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
-                retries=False,
-                redirect=False,
-                assert_same_host=False,
-                preload_content=not stream,
-            )
+            response = pool.urlopen(method, url, retries=False, redirect=False, assert_same_host=False, **how)
             status = response.status
         except (HTTPError, OSError) as error:
             raise error_from_exception(description, error) from error
@@ -268,10 +255,6 @@ class WatchLines:
         self._stopped = True
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has already ended
             self._response.shutdown()
-
-
-def _is_retryable(error: ApiError) -> bool:
-    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= MAX_RETRY_AFTER_S
 
 
 def _error_in(description: str, response: urllib3.BaseHTTPResponse) -> ApiError:

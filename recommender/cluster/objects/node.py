@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recommender.cluster.objects.metadata import ObjectKey, read_key
-from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.selectors import EXISTS, LabelSelector, Requirement
 from recommender.records import RESOURCES
@@ -49,7 +49,7 @@ def read_node(raw: Fields) -> Node:
         name=metadata.required("name"),
         labels=metadata.string_map("labels"),
         taints=tuple(Taint(t.required("key"), t.text("value"), t.text("effect")) for t in spec.children("taints")),
-        allocatable=read_pair(status.child("allocatable")),
+        allocatable=status.pair("allocatable"),
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
         unschedulable=spec.flag("unschedulable"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,11 +10,12 @@ from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
-from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
+from recommender.cluster.objects.quantities import Pair, shared_pair
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import (
     RESIZE_IN_PROGRESS,
     RESIZE_PENDING,
+    Amounts,
     Resizes,
     counted_amount,
     extra_requests,
@@ -112,7 +114,7 @@ class Pod:
     """A pod; times are in unix seconds.
 
     `containers` are `spec.containers` only, in order: samples of init containers and native sidecars are ignored. See
-    `ExtraRequests` for `extra_requests` and `min_requests`.
+    `extra_requests` for `extra_requests` and `min_requests`.
     """
 
     key: ObjectKey
@@ -173,7 +175,7 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
-    extra, labels = extra_requests(spec, Resizes(status)), first_labels(metadata)
+    (added, minimum), labels = extra_requests(spec, Resizes(status)), first_labels(metadata)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
@@ -196,8 +198,8 @@ def read_pod(raw: Fields) -> Pod:
             _read_container(container, statuses.get(container.text("name"), Fields({})))
             for container in spec.children("containers")
         ),
-        extra_requests=pair_of(extra.added),
-        min_requests=pair_of(extra.minimum),
+        extra_requests=_pair_in(added),
+        min_requests=_pair_in(minimum),
         resizes=tuple(_read_resizes(status)),
         resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
@@ -205,21 +207,25 @@ def read_pod(raw: Fields) -> Pod:
     )
 
 
+def _pair_in(amounts: Amounts) -> Pair:
+    return shared_pair(amounts.get("cpu", 0.0), amounts.get("memory", 0.0))
+
+
 def _read_container(spec: Fields, status: Fields) -> ContainerState:
     state, resources = status.child("state"), spec.child("resources")
-    running = state.child("running")
     actual = status.child("resources")  # as set by the kubelet; the spec is ahead while a resize is pending
+    limits = (actual if actual.raw else resources).pair("limits")
     return ContainerState(
         name=spec.required("name"),
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
-        requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
-        limits=without_zeros(read_pair((actual if actual.raw else resources).child("limits"))),
+        requests=(actual if actual.raw.get("requests") else resources).pair("requests"),
+        limits=shared_pair(*(math.nan if amount == 0.0 else amount for amount in limits)),
         uses_devices=bool(resources.raw.get("claims"))
         or any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
         restart_count=status.integer("restartCount"),
         running="running" in state,
-        started_s=running.time_s("startedAt"),
+        started_s=state.child("running").time_s("startedAt"),
         terminated=_read_termination(state),
         last_terminated=_read_termination(status.child("lastState")),
     )

@@ -1,4 +1,4 @@
-"""Parsing and formatting of Kubernetes quantities for cores and bytes.
+"""Kubernetes quantities of cores and bytes, and pairs of both.
 
 Grammar: a signed decimal number, then one of n u m (nothing) k M G T P E, Ki..Ei, or a decimal exponent
 (k8s.io/apimachinery, pkg/api/resource/quantity.go). The parser of the client library accepts `1K`, raises other errors,
@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 
 from recommender.cluster.errors import BadQuantity
+from recommender.records import RESOURCES
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([num]|[kMGTPE]|[KMGTPE]i)|([eE][+-]?[0-9]+))?")
 _DIVISORS = {"n": 1e9, "u": 1e6, "m": 1e3}
@@ -20,6 +21,11 @@ _FACTORS = {
     **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", start=1)},
 }
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+Pair = tuple[float, float]
+"""(cpu_cores, memory_bytes), NaN where absent. Always `math.nan` itself, so that equal pairs compare equal."""
+
+NOTHING: Pair = (math.nan, math.nan)
 
 LARGEST = 1e300
 """A larger quantity counts as this. The API server accepts `1e402`: the pod that has it must not be ignored for it, and
@@ -50,6 +56,12 @@ def parse_quantity(text: str | int | float) -> float:
     else:
         value = float(number) * _FACTORS.get(suffix, 1.0)
     return max(-LARGEST, min(value, LARGEST))
+
+
+@lru_cache(maxsize=4096)
+def shared_pair(cpu_cores: float, memory_bytes: float) -> Pair:
+    """Cached, since thousands of containers have equal requests."""
+    return cpu_cores, memory_bytes
 
 
 def millicores(cpu_cores: float) -> int:
@@ -86,3 +98,13 @@ def memory_quantity(memory_bytes: float) -> str:
     while value and value % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
         value, power = value // 1024, power + 1
     return f"{value}{_BINARY_SUFFIXES[power]}"
+
+
+FORMATS = (cpu_quantity, memory_quantity)
+"""By resource."""
+
+
+def quantities_of(amounts: tuple[float | None, float | None]) -> dict[str, str]:
+    """(cpu_cores, memory_bytes) as a resource map, without what is None or not finite."""
+    given = zip(RESOURCES, FORMATS, amounts, strict=True)
+    return {name: shown(amount) for name, shown, amount in given if amount is not None and math.isfinite(amount)}

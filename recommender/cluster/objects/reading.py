@@ -8,10 +8,12 @@ from sys import intern
 from typing import Any, TypeVar
 
 from recommender.cluster.errors import BadObject, BadQuantity
-from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.quantities import Pair, parse_quantity, shared_pair
+from recommender.records import or_nan
 from recommender.units import parse_rfc3339_s
 
 Read = TypeVar("Read")
+Value = TypeVar("Value")
 Json = Mapping[str, Any]
 
 MAX_ANNOTATION_CHARS = 1024
@@ -36,33 +38,21 @@ class Fields:
     namespaces, images, nodes and labels. A value of the wrong type raises `BadField`.
     """
 
-    __slots__ = ("_name", "_parent", "raw")
+    __slots__ = ("path", "raw")
 
-    def __init__(self, raw: Any, name: str | int = "", parent: Fields | None = None) -> None:
-        self.raw, self._name, self._parent = raw, name, parent
+    def __init__(self, raw: Any, path: str = "") -> None:
+        self.raw, self.path = raw, path
         if type(raw) is not dict:
-            raise BadField(self.path or "the whole", "is not a JSON object")
-
-    @property
-    def path(self) -> str:
-        """The path of this object, such as `spec.containers[0]`; built on demand, because only errors need it."""
-        if self._parent is None:
-            return str(self._name)
-        return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
+            raise BadField(path or "the whole", "is not a JSON object")
 
     def at(self, name: str) -> str:
-        return f"{path}.{name}" if (path := self.path) else name
+        return f"{self.path}.{name}" if self.path else name
 
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
     def text(self, name: str) -> str:
-        value = self.raw.get(name)
-        if value is None:
-            return ""
-        if type(value) is not str:
-            raise BadField(self.at(name), "is not a string")
-        return intern(value)
+        return intern(self._value(name, str, "a string") or "")
 
     def required(self, name: str) -> str:
         """A string that must be present and not empty."""
@@ -71,36 +61,24 @@ class Fields:
         return value
 
     def integer(self, name: str, default: int = 0) -> int:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if type(value) is not int:
-            raise BadField(self.at(name), "is not a whole number")
-        return value
+        value = self._value(name, int, "a whole number")
+        return default if value is None else value
 
     def flag(self, name: str) -> bool:
-        value = self.raw.get(name)
-        if value is None:
-            return False
-        if type(value) is not bool:
-            raise BadField(self.at(name), "is neither true nor false")
-        return value
+        return self._value(name, bool, "true or false") or False
 
     def child(self, name: str) -> Fields:
         """The object in a field; an empty one if absent."""
         value = self.raw.get(name)
-        return Fields({} if value is None else value, name, self)
+        return Fields({} if value is None else value, self.at(name))
 
     def children(self, name: str) -> Iterator[Fields]:
         """The objects of a list; none if absent."""
-        values = self._list(name)
-        if not values:
-            return iter(())
-        parent = Fields({}, name, self)
-        return (Fields(value, index, parent) for index, value in enumerate(values))
+        values = self._value(name, list, "a list") or ()
+        return (Fields(value, f"{self.at(name)}[{index}]") for index, value in enumerate(values))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        values = self._list(name)
+        values = self._value(name, list, "a list") or ()
         if any(type(value) is not str for value in values):
             raise BadField(self.at(name), "is not a list of strings")
         return tuple(map(intern, values))
@@ -133,13 +111,16 @@ class Fields:
         except (BadQuantity, TypeError) as error:
             raise BadField(self.at(name), f"is not a quantity: {str(value)[:40]!r}") from error
 
-    def _list(self, name: str) -> list[Any]:
-        values = self.raw.get(name)
-        if values is None:
-            return []
-        if type(values) is not list:
-            raise BadField(self.at(name), "is not a list")
-        return values
+    def pair(self, name: str) -> Pair:
+        """CPU and memory of a resource map; NaN where absent."""
+        amounts = self.child(name)
+        return shared_pair(or_nan(amounts.quantity("cpu")), or_nan(amounts.quantity("memory")))
+
+    def _value(self, name: str, kind: type[Value], what: str) -> Value | None:
+        value = self.raw.get(name)
+        if value is None or type(value) is kind:
+            return value
+        raise BadField(self.at(name), f"is not {what}")
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:

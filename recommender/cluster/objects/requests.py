@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple
 
 from recommender.cluster.objects.reading import Fields
 
@@ -24,17 +23,6 @@ INFEASIBLE = "Infeasible"
 
 DEVICE_CLASSES = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that stand for a claim of devices of a class (DRA, Kubernetes 1.36)."""
-
-
-class ExtraRequests(NamedTuple):
-    """Requests of a pod besides those of `spec.containers`.
-
-    `added` to them are native sidecars and the overhead; `minimum` replaces the sum if larger: the largest init step,
-    or pod-level requests, with the overhead.
-    """
-
-    added: Amounts
-    minimum: Amounts
 
 
 class Resizes:
@@ -79,14 +67,18 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     allocatable.
     """
     resizes = Resizes(status)
-    extra = extra_requests(spec, resizes)
+    added, minimum = extra_requests(spec, resizes)
     running = (resizes.requests_of(one) for one in spec.children("containers"))
-    total = _maximum(_sum(extra.added, *running), extra.minimum)
+    total = _maximum(_sum(added, *running), minimum)
     return {name: counted_amount(name, amount) for name, amount in total.items() if not name.startswith(DEVICE_CLASSES)}
 
 
-def extra_requests(spec: Fields, resizes: Resizes) -> ExtraRequests:
-    """The extra requests in a pod's `spec`; nothing negative, but possibly absurd amounts."""
+def extra_requests(spec: Fields, resizes: Resizes) -> tuple[Amounts, Amounts]:
+    """Requests of a pod besides those of `spec.containers`; nothing negative, but possibly absurd amounts.
+
+    The first are added to them: native sidecars and the overhead. The second replace the sum where larger: the largest
+    init step, or pod-level requests, with the overhead.
+    """
     starting: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in spec.children("initContainers"):
@@ -97,7 +89,7 @@ def extra_requests(spec: Fields, resizes: Resizes) -> ExtraRequests:
             sidecars = _sum(sidecars, requests)
     overhead, of_pod = _declared(spec.child("overhead")), _requests(spec.child("resources"))
     minimum = {name: amount + overhead.get(name, 0.0) for name, amount in (starting | of_pod).items()}
-    return ExtraRequests(_sum(sidecars, overhead), resizes.of_pod(minimum) if of_pod else minimum)
+    return _sum(sidecars, overhead), resizes.of_pod(minimum) if of_pod else minimum
 
 
 def amounts(resources: Fields) -> dict[str, float]:

@@ -12,15 +12,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import BadField, Fields
 from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
 RESTART_CONTAINER = "RestartContainer"
-
-OS_LABEL = "kubernetes.io/os"
 
 KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-name"
 """Labels of pods that Kueue admits one by one, and of those that it admits as a group."""
@@ -80,7 +78,7 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = N
             if policy.text("restartPolicy") == RESTART_CONTAINER
         ),
         any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
-        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text(OS_LABEL)),
+        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text("kubernetes.io/os")),
         labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
 
@@ -90,7 +88,7 @@ _shared = lru_cache(maxsize=64)(Resizability)
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
     """Requests, defaulted to the limits as the API server does, and limits."""
-    requests, limits = read_pair(resources.child("requests")), read_pair(resources.child("limits"))
+    requests, limits = resources.pair("requests"), resources.pair("limits")
     cpu_cores, memory_bytes = (
         request if request > 0 else limit for request, limit in zip(requests, limits, strict=True)
     )
@@ -130,7 +128,7 @@ def read_templates(spec: Fields) -> Templates:
         try:
             resizability = read_resizability(template)
             requests = [
-                (container.text("name"), read_pair(container.child("resources").child("requests")))
+                (container.text("name"), container.child("resources").pair("requests"))
                 for container in template.children("containers")
             ]
         except BadField:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import thread_time
-from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import backed_off_s
@@ -25,32 +24,18 @@ from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
 
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 """Limits of one read: lines from the end, bytes, and characters searched per line."""
 
-READS_TIMEOUT_S = 2.0
-"""Per round for all reads."""
-
-SEARCH_CPU_LIMIT_S = 2.0
-"""Per round for the lines of all pods; the rest waits for the next round."""
-
-LOG_READ_TIMEOUT_S = 2.0
-"""A node that does not respond must not use up the time of the others."""
+READS_TIMEOUT_S, SEARCH_CPU_LIMIT_S = 2.0, 2.0
+"""Per round, for reading all logs and for searching all lines; the rest waits for the next round."""
 
 MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
 MAX_PROBLEMS = 20
 
-NEGLIGIBLE_CPU_S = 1e-4
-"""CPU time below which a namespace is no longer tracked."""
 
-
-class LogLine(NamedTuple):
-    """A line, and when it was written (Unix seconds on the node's clock)."""
-
-    time_s: float
-    text: str
+LogLine = tuple[float, str]
+"""When a line was written (Unix seconds on the node's clock), and the line."""
 
 
 @dataclass(slots=True)
@@ -77,16 +62,17 @@ class LogProgress:
     def __init__(self, api: Api, default_pattern: str | None, every_s: float, stopwatch: MonotonicClock) -> None:
         self._api, self._default, self._every_s, self._stopwatch = api, default_pattern, every_s, stopwatch
         self._logs: dict[str, _LogState] = {}
-        # CPU time of searching by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
+        """CPU time of searching by namespace; halved each round, and dropped when negligible."""
         self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
+        states = filter(None, map(self._state_of, pods))
+        self._logs = {state.pod.uid: state for state in states}
         if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
         read = sorted(self._read(), key=lambda each: self._priority(each[0]))
-        decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > NEGLIGIBLE_CPU_S}
+        decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > 1e-4}
         self._cpu_s = defaultdict(float, decayed)
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
@@ -105,10 +91,17 @@ class LogProgress:
         """Sort key: namespaces with expensive patterns last; within one, the pods take turns."""
         return self._cpu_s[state.pod.key.namespace], -math.inf if state.since_s is None else state.since_s
 
-    def _state_of(self, pod: Pod) -> _LogState:
-        known, now = self._logs.get(pod.uid), _LogState(pod, _container(pod), _pattern(pod, self._default))
-        if known is None or (known.container, known.pattern) != (now.container, now.pattern):
-            return now
+    def _state_of(self, pod: Pod) -> _LogState | None:
+        """The state of the log of a pod; None if the pod has not opted in."""
+        own = pod.annotations.get(LOG_ANNOTATION, "")
+        if not pod.containers or (own or pod.labels.get(LOG_ANNOTATION, "")).lower() in ("", "false"):
+            return None
+        pattern = self._default if own.lower() in ("", "true") else own
+        named = pod.annotations.get("kubectl.kubernetes.io/default-container", "")
+        container = named if pod.container(named) else pod.containers[0].name
+        known = self._logs.get(pod.uid)
+        if known is None or (known.container, known.pattern) != (container, pattern):
+            return _LogState(pod, container, pattern)
         known.pod = pod
         return known
 
@@ -120,10 +113,11 @@ class LogProgress:
             left_s = READS_TIMEOUT_S - (self._stopwatch() - start_s)
             if left_s <= 0:
                 break
-            if not _is_running(state.pod, state.container):
+            container = state.pod.container(state.container)
+            if container is None or not container.running:
                 continue
             try:
-                timeout_s = min(LOG_READ_TIMEOUT_S, left_s + 0.5)
+                timeout_s = min(READS_TIMEOUT_S, left_s + 0.5)
                 lines = read_log(self._api, state.pod.key, state.container, state.since_s, timeout_s)
             except Forbidden as error:
                 self._blocked_until_s, self._problem = start_s + FORBIDDEN_BACKOFF_S, str(error)
@@ -142,15 +136,15 @@ class LogProgress:
 
     def _parse(self, state: _LogState, lines: Sequence[LogLine], now_s: float) -> tuple[list[Reading], list[Stage]]:
         try:
-            found = search(state.pattern, [line.text for line in lines])
+            found = search(state.pattern, [text for _, text in lines])
         except ValueError as error:
             state.next_read_s = math.inf  # until the pattern changes
             state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {error}"
             return [], []
-        state.since_s = lines[-1].time_s
+        state.since_s, _ = lines[-1]
         readings, stages = [], []
-        for line, groups in zip(lines, found, strict=True):
-            at_s = min(line.time_s, now_s)
+        for (time_s, _), groups in zip(lines, found, strict=True):
+            at_s = min(time_s, now_s)
             if (stage := stage_of(groups, at_s)) is not None:
                 stages.append(stage)
             try:
@@ -165,26 +159,6 @@ class LogProgress:
         return first | ({"progress from logs": self._problem} if self._problem else {})
 
 
-def _is_enabled(pod: Pod) -> bool:
-    text = pod.annotations.get(LOG_ANNOTATION) or pod.labels.get(LOG_ANNOTATION, "")
-    return bool(pod.containers) and text.lower() not in ("", "false")
-
-
-def _pattern(pod: Pod, default: str | None) -> str | None:
-    text = pod.annotations.get(LOG_ANNOTATION, "")
-    return default if text.lower() in ("", "true") else text
-
-
-def _container(pod: Pod) -> str:
-    named = pod.annotations.get(DEFAULT_CONTAINER, "")
-    return named if pod.container(named) else pod.containers[0].name
-
-
-def _is_running(pod: Pod, container: str) -> bool:
-    state = pod.container(container)
-    return state is not None and state.running
-
-
 def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, timeout_s: float) -> list[LogLine]:
     """Read the lines written after a time, only the last ones if too many, oldest first.
 
@@ -195,7 +169,7 @@ def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, ti
     if since_s is not None:  # the server supports whole seconds only
         query["sinceTime"] = format_time(since_s)
     text = api.text(path_of(PODS, *pod, "log"), query, timeout_s=timeout_s)
-    return [line for line in _lines(text) if since_s is None or line.time_s > since_s]
+    return [line for line in _lines(text) if since_s is None or line[0] > since_s]
 
 
 def _lines(text: str) -> Iterator[LogLine]:
@@ -206,4 +180,4 @@ def _lines(text: str) -> Iterator[LogLine]:
         except ValueError:  # a truncated last line, or a message of the kubelet
             continue
         # A progress bar rewrites its line: keep its last state.
-        yield LogLine(time_s, message.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS])
+        yield time_s, message.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS]

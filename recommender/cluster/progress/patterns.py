@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from recommender.readings import CHECKPOINT, FIELDS, METRICS
+from recommender.readings import CHECKPOINT, COUNTERS, METRICS
 
 MAX_PATTERN_CHARS = 512
 
@@ -60,19 +60,16 @@ _HINTS = ("loss", "acc", "score", "reward", "stage", CHECKPOINT, "evaluat", "val
 """A line without any of them cannot match; checking is much faster than the pattern, which takes 0.1 ms."""
 
 KNOWN_GROUPS = (*METRICS, "stage", CHECKPOINT)
-"""Names of groups of which a pattern needs at least one."""
-
-READ_GROUPS = (*FIELDS, "stage", CHECKPOINT, "evaluate")
-"""Names of all groups with a meaning; what others match is dropped."""
+"""Names of groups of which a pattern needs at least one. Besides them only counters and `evaluate` have a meaning."""
 
 
 def search(pattern: str | None, lines: Sequence[str]) -> list[dict[str, str]]:
-    """The first text of each of `READ_GROUPS` in each line; None stands for the default pattern.
+    """The first text of each group with a meaning in each line; None stands for the default pattern.
 
     `ValueError`, with a clause about it, for a pattern that cannot be used or takes too long.
     """
     compiled = _DEFAULT if pattern is None else _compile(pattern)
-    names = [name for name in READ_GROUPS if name in compiled.groupindex]
+    names = [name for name in (*KNOWN_GROUPS, *COUNTERS, "evaluate") if name in compiled.groupindex]
     if pattern is None:
         return [_first_texts(compiled.finditer(line), names) if _has_hint(line.lower()) else {} for line in lines]
     end_s = thread_time() + CPU_LIMIT_S

@@ -75,13 +75,9 @@ def _read_pod_fast(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
         digits = nanocores + kib
         if cpu[-1:] != "n" or memory[-2:] != "Ki" or not (digits.isdecimal() and digits.isascii()):
             raise ValueError(f"{cpu}, {memory}")
-        key = _new_tuple(ContainerKey, (namespace, pod, container["name"]))
-        samples[key] = _new_tuple(Sample, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
+        key = ContainerKey(namespace, pod, container["name"])
+        samples[key] = Sample(timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0)
     return samples
-
-
-_new_tuple = tuple.__new__
-"""Creates a NamedTuple in a third of the time."""
 
 
 _parse_time_s = lru_cache(maxsize=1024)(parse_rfc3339_s)

@@ -24,8 +24,7 @@ from recommender.records import MEMORY
 from recommender.units import WallClock
 
 OOM_KILLED = "OOMKilled"
-EVICTED = "Evicted"
-EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
+EVICTIONS = "involvedObject.kind=Pod,reason=Evicted"
 """Field selector of the events for `read_eviction`."""
 
 
@@ -53,27 +52,21 @@ def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[
         before = old.container(container.name)
         if before is None:
             continue
-        ended_before = {run.number for run in _ended_runs(before)}
-        for run in _ended_runs(container):
-            if run.number not in ended_before and run.end.reason == OOM_KILLED:
+        ended_before = _ended_runs(before)
+        for number, end in _ended_runs(container).items():
+            if number not in ended_before and end.reason == OOM_KILLED:
                 # The request now if the run has just ended, or the former one if the next run has already started.
-                request = (container if container.terminated is run.end else before).requests[MEMORY]
-                when_s = seen_s if run.end.finished_s is None else run.end.finished_s
+                request = (container if container.terminated is end else before).requests[MEMORY]
+                when_s = seen_s if end.finished_s is None else end.finished_s
                 yield OomObservation(new.key, container.name, when_s, request if request >= 0 else 0.0)
 
 
-class _Run(NamedTuple):
-    number: int
-    end: Termination
-
-
-def _ended_runs(container: ContainerState) -> Iterator[_Run]:
-    """The ended runs in a container's status, in order; the restart count numbers the latest run."""
-    if container.last_terminated is not None:
-        waiting = container.terminated is None and not container.running
-        yield _Run(container.restart_count - (0 if waiting else 1), container.last_terminated)
-    if container.terminated is not None:
-        yield _Run(container.restart_count, container.terminated)
+def _ended_runs(container: ContainerState) -> dict[int, Termination]:
+    """The ended runs in a container's status by number, in order; the restart count is that of the latest run."""
+    waiting = container.terminated is None and not container.running
+    last, count = container.restart_count - (0 if waiting else 1), container.restart_count
+    runs = ((last, container.last_terminated), (count, container.terminated))
+    return {number: end for number, end in runs if end is not None}
 
 
 class Eviction(NamedTuple):
@@ -87,7 +80,7 @@ class Eviction(NamedTuple):
 def read_eviction(raw: Fields) -> Eviction | None:
     """Read an `Evicted` event; None if the node lacked something other than memory, or the details are missing."""
     metadata, involved = raw.child("metadata"), raw.child("involvedObject")
-    if raw.text("reason") != EVICTED or involved.text("kind") != "Pod":
+    if raw.text("reason") != "Evicted" or involved.text("kind") != "Pod":
         return None
     annotations = metadata.string_map("annotations")
     containers, used, starved = (

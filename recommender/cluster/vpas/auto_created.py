@@ -16,18 +16,15 @@ import orjson
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
+from recommender.cluster.objects.quantities import quantities_of
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.units import MonotonicClock
 
-RECOMMENDER_LABEL = "phasewise.dev/recommender"
-"""Label: the name of the recommender that created the VPA."""
-
-DIGEST_ANNOTATION = "phasewise.dev/written"
-"""Annotation: the digest of the content we wrote."""
+RECOMMENDER_LABEL, DIGEST_ANNOTATION = "phasewise.dev/recommender", "phasewise.dev/written"
+"""Of a VPA that we created: the name of the recommender, and the digest of the content that it wrote."""
 
 PROBLEM_ANNOTATION = "phasewise.dev/problem"
 """Annotation: a problem for people to see, such as an invalid annotation of the workload."""
@@ -38,17 +35,13 @@ MAX_NAME_CHARS = 189
 MAX_PROBLEM_CHARS = 500
 HASH_DIGITS = 10
 
-ALL_CONTAINERS = "*"
-
 PROBE_TTL_S = 300.0
 """How long the result of a probe is cached; an upgrade of the VPA is noticed by then."""
 
 PROBE_RETRY_S = 10.0
 """How long a failed probe is not repeated in its namespace: a plan asks for each of thousands of workloads."""
 
-IN_PLACE = "InPlace"
-
-PROBE_NAME = "phasewise-probe-"
+IN_PLACE, PROBE_NAME = "InPlace", "phasewise-probe-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,29 +159,23 @@ class InPlaceMode:
     def __init__(self, api: Api, clock: MonotonicClock) -> None:
         self._api, self._clock = api, clock
         self._probed: tuple[bool, float] | None = None
-        self._failed = ("", float("-inf"), "")
-        """Namespace, time and message of the last failure; namespaces are planned one after the other."""
+        self._failed = ("", float("-inf"), ApiError(""))
+        """Namespace, time and error of the last failure; namespaces are planned one after the other."""
 
     def available(self, namespace: str) -> bool:
         """Whether a VPA in the namespace may have the mode; an ApiError if no probe has told yet."""
         now_s = self._clock()
-        if self._probed is None or now_s - self._probed[1] >= PROBE_TTL_S:
+        failed_in, failed_s, _ = self._failed
+        if self._probed is not None and now_s - self._probed[1] < PROBE_TTL_S:
+            return self._probed[0]
+        if failed_in != namespace or now_s - failed_s >= PROBE_RETRY_S:
             try:
-                self._probed = self._probe_unless_failing(namespace, now_s), now_s
-            except ApiError:
-                if self._probed is None:
-                    raise
+                self._probed = self._probe(namespace), now_s
+            except ApiError as error:
+                self._failed = namespace, now_s, error
+        if self._probed is None:
+            raise self._failed[2].with_traceback(None)
         return self._probed[0]
-
-    def _probe_unless_failing(self, namespace: str, now_s: float) -> bool:
-        failed_in, failed_s, message = self._failed
-        if failed_in == namespace and now_s - failed_s < PROBE_RETRY_S:
-            raise ApiError(message)
-        try:
-            return self._probe(namespace)
-        except ApiError as error:
-            self._failed = namespace, now_s, str(error)
-            raise
 
     def _probe(self, namespace: str) -> bool:
         body = {
@@ -211,9 +198,9 @@ class InPlaceMode:
 
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
-    policy: dict[str, Any] = {"containerName": ALL_CONTAINERS, "controlledValues": settings.controlled_values}
+    policy: dict[str, Any] = {"containerName": "*", "controlledValues": settings.controlled_values}
     for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
-        if quantities := _quantities(bound):
+        if quantities := quantities_of(bound):
             policy[field] = quantities
     update: dict[str, Any] = {"updateMode": settings.mode}
     if settings.min_replicas is not None:
@@ -248,7 +235,7 @@ def _wanted_fields(wanted: WantedVpa) -> _VpaFields:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
     bounds = settings.min_allowed, settings.max_allowed
-    policy = ContainerPolicy(ALL_CONTAINERS, "Auto", *bounds, controlled_values=settings.controlled_values)
+    policy = ContainerPolicy("*", "Auto", *bounds, controlled_values=settings.controlled_values)
     return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
 
 
@@ -259,14 +246,8 @@ def _digest(fields: _VpaFields) -> str:
 
 
 def _policy_fields(policy: ContainerPolicy) -> tuple[Any, ...]:
-    bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
+    bounds = (quantities_of(policy.min_allowed), quantities_of(policy.max_allowed))
     bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
     newer = (policy.memory_interval_s, policy.memory_intervals, policy.boosts_startup or None)
     rest = (*bumps, *(each for each in newer if each is not None))
     return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *rest)
-
-
-def _quantities(bound: Bound) -> dict[str, str]:
-    cpu_cores, memory_bytes = bound
-    cpu = {} if cpu_cores is None else {"cpu": cpu_quantity(cpu_cores)}
-    return cpu if memory_bytes is None else {**cpu, "memory": memory_quantity(memory_bytes)}

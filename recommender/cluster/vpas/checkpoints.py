@@ -34,7 +34,6 @@ MAX_LOSS_SHARE, MAX_LOSS_S = 0.1, 600.0
 """Limits on the history lost in a crash, as a share and in seconds: VPAs known for longer are written less often."""
 
 WRITE_TIMEOUT_S = 5.0
-"""For one request."""
 
 MAX_NAMESPACE_LISTS = 20
 """Up to so many namespaces are listed separately; for more, a single list covers all namespaces."""
@@ -98,8 +97,7 @@ class Checkpoints:
     def __init__(self, api: Api, clock: MonotonicClock, namespace: str | None = None) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self._names: dict[CheckpointKey, str] = {}  # known object names
-        self._last_write_s: dict[ObjectKey, float] = {}
-        self._first_write_s: dict[ObjectKey, float] = {}
+        self._written_s: dict[ObjectKey, tuple[float, float]] = {}  # first and last
         self._with_checkpoints: set[ObjectKey] = set()
         self.listed_s = math.inf
         """When all were last listed (Unix seconds); infinite before that, and after others may have written some."""
@@ -149,13 +147,14 @@ class Checkpoints:
         ten minutes, if longer; 0 writes all. The functions of `statuses` are called only when needed.
         """
         report = WriteReport()
-        for gone in self._last_write_s.keys() - statuses.keys():
+        for gone in self._written_s.keys() - statuses.keys():
             self.forget(gone)
         now_s = self._clock() if interval_s else 0.0
         due = [vpa for vpa in statuses if not interval_s or self._is_due(vpa, now_s, interval_s)]
-        waiting = sorted(due, key=lambda vpa: (self._last_write_s.get(vpa, -math.inf), vpa))
+        never = -math.inf, -math.inf
+        waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, never)[1], vpa))
         for place, vpa in enumerate(waiting):
-            over_limit = vpa in self._last_write_s and report.written + report.failed >= max_writes
+            over_limit = vpa in self._written_s and report.written + report.failed >= max_writes
             if over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
@@ -163,22 +162,22 @@ class Checkpoints:
             for container, status in by_container.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
             if by_container:  # a VPA without any status yet stays at the head of the queue
-                self._last_write_s[vpa] = last_write_s = self._clock()
-                self._first_write_s.setdefault(vpa, last_write_s)
+                last_s = self._clock()
+                self._written_s[vpa] = self._written_s.get(vpa, (last_s, last_s))[0], last_s
             if report.unreachable:  # the others would time out too, one after the other
                 report.left = len(waiting) - place - 1
                 break
         return report
 
     def _is_due(self, vpa: ObjectKey, now_s: float, interval_s: float) -> bool:
-        last_write_s = self._last_write_s.get(vpa, -math.inf)
-        seen_s = last_write_s - self._first_write_s[vpa] if vpa in self._first_write_s else 0.0
-        return now_s - last_write_s >= max(interval_s, min(MAX_LOSS_SHARE * seen_s, MAX_LOSS_S))
+        if vpa not in self._written_s:
+            return True
+        first_s, last_s = self._written_s[vpa]
+        return now_s - last_s >= max(interval_s, min(MAX_LOSS_SHARE * (last_s - first_s), MAX_LOSS_S))
 
     def forget(self, vpa: ObjectKey) -> None:
         """Forget a VPA that is gone, or now belongs to another recommender."""
-        self._last_write_s.pop(vpa, None)
-        self._first_write_s.pop(vpa, None)
+        self._written_s.pop(vpa, None)
         for key in [key for key in self._names if key.vpa == vpa]:
             del self._names[key]
 

@@ -1,4 +1,4 @@
-"""The status of a VPA: built on the existing one, compared by value."""
+"""The status of a VPA: built on the existing one, compared by value; and its condition that warns of side effects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
-from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.quantities import parse_quantity, quantities_of
+from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, POD_LEVEL, QUEUED, RESTART_CONTAINER
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, Vpa
 from recommender.records import RESOURCES, Amounts, ContainerRecommendation
 from recommender.units import format_time
 
@@ -81,20 +83,10 @@ def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) 
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
-    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
-    resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
-    return {"containerName": recommendation.container, **resources}
-
-
-def _resources(amounts: Amounts) -> dict[str, str]:
     """Only cpu and memory: with any other key the updater would consider every pod out of range forever."""
-    cpu_cores, memory_bytes = amounts
-    resources = {}
-    if math.isfinite(cpu_cores):
-        resources["cpu"] = cpu_quantity(cpu_cores)
-    if math.isfinite(memory_bytes):
-        resources["memory"] = memory_quantity(memory_bytes)
-    return resources
+    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
+    resources = dict(zip(BOUNDS, map(quantities_of, amounts), strict=True))
+    return {"containerName": recommendation.container, **resources}
 
 
 def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
@@ -143,3 +135,40 @@ def same_status(one: Any, other: Any, *, amounts: bool = False) -> bool:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+EFFECT_BY_MODE = {
+    "Initial": "new pods get it, running ones stay as they are",
+    "InPlace": "such a resize is refused, and running pods stay as they are",
+    "InPlaceOrRecreate": "such a resize is refused, and the updater evicts the pod instead",
+}
+"""By update mode; all others except `Off` evict in any case."""
+
+
+def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
+    """Warn of unintended effects of the updates on pods; None without any, or in mode `Off`."""
+    if vpa.update_mode == "Off":
+        return None
+    found = sorted({words for pod in pods if not pod.finished for words in _warnings(vpa, pod)})
+    return Condition("True", "QosClassOrRestart", "; ".join(found)) if found else None
+
+
+def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
+    controlled = vpa.controlling(container.name for container in pod.containers)
+    if not controlled:
+        return []
+    effect, found = EFFECT_BY_MODE.get(vpa.update_mode, "pods are evicted to apply it"), []
+    if pod.resizability.pod_level:
+        found.append(POD_LEVEL)
+    elif pod.resizability.qos == BEST_EFFORT:
+        found.append(f"with requests, {BEST_EFFORT} pods become Burstable: {effect}")
+    elif pod.resizability.qos == GUARANTEED:
+        requests_only = [name for name, policy in controlled if policy.controlled_values == REQUESTS_ONLY]
+        if requests_only:
+            only = f"{', '.join(requests_only)}: controlledValues {REQUESTS_ONLY}"
+            found.append(f"with limits left as they are ({only}), {GUARANTEED} pods become Burstable: {effect}")
+    if vpa.resizes_in_place and any(pod.resizability.restarts & policy.controlled for _, policy in controlled):
+        found.append(f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it")
+    if vpa.resizes_in_place and pod.resizability.queued:
+        found.append(QUEUED)
+    return found

@@ -43,8 +43,7 @@ class Discovery:
         found = self._kinds(api_version).get(kind)
         if found is not None or "/" not in api_version:
             return found
-        preferred = self._kinds(api_version.partition("/")[0])
-        return preferred.get(kind)
+        return self._kinds(api_version.partition("/")[0]).get(kind)
 
     def _kinds(self, group_version: str) -> Mapping[str, Resource]:
         """The kinds of a version, or of the preferred version of a group (no `/`, except `v1`)."""

@@ -1,18 +1,18 @@
-"""Ownership: the known controllers, and the chain of owners of a pod or a target."""
+"""Controllers and pods: who owns whom, and which pods a label selector matches."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import NO_TEMPLATES, Templates, read_templates
-from recommender.cluster.objects.selectors import LabelSelector
+from recommender.cluster.objects.selectors import IN, LabelSelector
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -27,9 +27,7 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
 
 PHASEWISE_PREFIX = "phasewise.dev/"
 
-FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Condition types of a finished Job, JobSet or Kubeflow training job."""
-
+FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
 
 MAX_OWNERS = 16
 """How many controllers above one another are followed: their owners may chain thousands, and each pod is asked for."""
@@ -137,45 +135,98 @@ def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
     return {name: text for name, text in entries.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
-class Workloads:
-    """Index of the watched controllers. Reflectors update it on their threads; any thread may read."""
+Name = TypeVar("Name", bound=Hashable)
+Object = TypeVar("Object", bound=Pod | Workload)
 
-    def __init__(self) -> None:
+
+class Index(Generic[Name, Object]):
+    """Objects by namespace, and by further keys. Reflectors update it on their threads; any thread may read.
+
+    `name_of` is unique in a namespace; `keys_of` are the keys besides the namespace.
+    """
+
+    def __init__(self, name_of: Callable[[Object], Name], keys_of: Callable[[Object], Iterator[Hashable]]) -> None:
+        self._name_of, self._keys_of = name_of, keys_of
         self._lock = threading.Lock()
-        self._by_ref: dict[str, dict[Ref, Workload]] = defaultdict(dict)
-        self._children: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
+        self._by: defaultdict[Hashable, dict[Name, Object]] = defaultdict(dict)
         self._versions: dict[str, int] = {}
         self._changes = 0
 
-    def changed(self, old: Workload | None, new: Workload | None) -> None:
+    def changed(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
             if old is not None:
-                self._remove(old)
+                for key in (old.key.namespace, *self._keys_of(old)):
+                    self._by[key].pop(self._name_of(old), None)
+                    if not self._by[key]:
+                        del self._by[key]
             if new is not None:
-                self._by_ref[new.key.namespace][new.ref] = new
-                if new.owner is not None:
-                    self._children[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
+                for key in (new.key.namespace, *self._keys_of(new)):
+                    self._by[key][self._name_of(new)] = new
             self._changes += 1
-            for namespace in {workload.key.namespace for workload in (old, new) if workload is not None}:
+            for namespace in {one.key.namespace for one in (old, new) if one is not None}:
                 self._versions[namespace] = self._changes
-                if namespace not in self._by_ref:
+                if namespace not in self._by:
                     del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
         """Changes with every change in the namespace; 0 while it is empty."""
         return self._versions.get(namespace, 0)
 
-    def get(self, namespace: str, ref: Ref) -> Workload | None:
-        return self._by_ref.get(namespace, {}).get(ref)
+    def get(self, namespace: str, name: Name) -> Object | None:
+        with self._lock:
+            return self._by.get(namespace, {}).get(name)
+
+    def _at(self, key: Hashable) -> dict[Name, Object]:
+        with self._lock:
+            return self._by.get(key, {}).copy()
+
+
+class PodIndex(Index[str, Pod]):
+    """The pods of a cluster, including pending ones."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda pod: pod.key.name, _keys_of_pod)
+
+    def all(self) -> list[Pod]:
+        with self._lock:
+            return [pod for namespace in self._versions for pod in self._by[namespace].values()]
+
+    def select(self, namespace: str, selector: LabelSelector) -> list[Pod]:
+        """The pods that a selector matches, sorted by name."""
+        with self._lock:
+            candidates = [
+                [self._by.get((namespace, one.key, value), {}) for value in one.values]
+                for one in selector.requirements
+                if one.operator == IN
+            ] or [[self._by.get(namespace, {})]]
+            fewest = min(candidates, key=lambda found: sum(map(len, found)))
+            pods = [pod for found in fewest for pod in found.values() if selector.matches(pod.labels)]
+        return sorted(pods, key=lambda pod: pod.key.name)
+
+    def owned_by(self, namespace: str, owner: Ref) -> Iterable[Pod]:
+        """The pods that a controller owns directly."""
+        return self._at((namespace, owner)).values()
+
+
+def _keys_of_pod(pod: Pod) -> Iterator[Hashable]:
+    for label, value in pod.labels.items():
+        yield pod.key.namespace, label, value
+    if pod.owner is not None:
+        yield pod.key.namespace, Ref.of_owner(pod.owner)
+
+
+class Workloads(Index[Ref, Workload]):
+    """The watched controllers."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda workload: workload.ref, _keys_of_workload)
 
     def in_namespace(self, namespace: str) -> Mapping[Ref, Workload]:
-        with self._lock:
-            return self._by_ref.get(namespace, {}).copy()
+        return self._at(namespace)
 
-    def controlled_by(self, namespace: str, ref: Ref) -> list[Ref]:
+    def controlled_by(self, namespace: str, ref: Ref) -> Iterable[Ref]:
         """The known controllers that a controller owns directly."""
-        with self._lock:
-            return sorted(self._children.get((namespace, ref), ()))
+        return self._at((namespace, ref)).keys()
 
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
         """Yield controllers from an owner upwards, at most `MAX_OWNERS`; an unknown one comes with None and ends it."""
@@ -193,13 +244,7 @@ class Workloads:
             for ref, workload in self.chain(pod.key.namespace, pod.owner)
         )
 
-    def _remove(self, old: Workload) -> None:
-        here = self._by_ref[old.key.namespace]
-        here.pop(old.ref, None)
-        if not here:
-            del self._by_ref[old.key.namespace]
-        if old.owner is not None:
-            above = (old.key.namespace, Ref.of_owner(old.owner))
-            self._children[above].discard(old.ref)
-            if not self._children[above]:
-                del self._children[above]
+
+def _keys_of_workload(workload: Workload) -> Iterator[Hashable]:
+    if workload.owner is not None:
+        yield workload.key.namespace, Ref.of_owner(workload.owner)

@@ -21,20 +21,14 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
 from recommender.units import MonotonicClock
 
-ANSWER_TTL_S = 300.0
-"""Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together."""
-
-ABSENT_TTL_S = 60.0
-"""The same for a missing object or an empty selector, which often appear a moment later."""
-
-UNUSED_TTL_S = 3600.0
-"""Entries unused for so long are dropped."""
+ANSWER_TTL_S, ABSENT_TTL_S = 300.0, 60.0
+"""Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together. The
+latter is for a missing object or an empty selector, which often appear a moment later."""
 
 FIRST_RETRY_S = 15.0
 """After a failure; doubled with each further one, up to `ANSWER_TTL_S`."""
 
-REQUEST_TIMEOUT_S = 5.0
-"""For one request."""
+REQUEST_TIMEOUT_S, UNUSED_TTL_S = 5.0, 3600.0
 
 WINDOW_S = 10.0
 """Window of the request limit; after a timeout no more requests are sent in it."""

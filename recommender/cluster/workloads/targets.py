@@ -14,8 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload, Workloads
-from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, PodIndex, Ref, Workload, Workloads
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
 TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
@@ -127,16 +126,12 @@ class Targets:
 
     def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         if target.kind in WELL_KNOWN:
-            return self._pods_of_well_known(namespace, ref)
+            if (selector := self._well_known(namespace, ref).selector) is not None:
+                return self._pods.select(namespace, selector)
+            return self.pods_controlled_by(namespace, ref)
         if target.kind in TRAINING_JOBS:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
-
-    def _pods_of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
-        workload = self._well_known(namespace, ref)
-        if workload.selector is None:
-            return self.pods_controlled_by(namespace, ref)
-        return self._pods.select(namespace, workload.selector)
 
     def _well_known(self, namespace: str, ref: Ref) -> Workload:
         workload = self._workloads.get(namespace, ref)
@@ -173,7 +168,8 @@ class Targets:
         """The pods that the target owns, and those with its name in a job name label."""
         found = {pod.key: pod for pod in self.pods_controlled_by(namespace, ref)}
         for label in JOB_NAME_LABELS:
-            found |= {pod.key: pod for pod in self._pods.with_label(namespace, label, ref.name)}
+            with_name = LabelSelector.of_labels({label: ref.name})
+            found |= {pod.key: pod for pod in self._pods.select(namespace, with_name)}
         return [found[key] for key in sorted(found)]
 
     def _belongs_elsewhere(self, pod: Pod, target: Ref) -> bool:

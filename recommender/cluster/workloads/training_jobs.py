@@ -24,7 +24,6 @@ TRAINING_JOB_KINDS = frozenset(
         ("jobset.x-k8s.io", "JobSet"),
     }
 )
-"""(group, kind) of the watched training jobs."""
 
 DISCOVERY_INTERVAL_S = 10.0
 """Takes one request, plus one per version of the installed groups."""
@@ -79,13 +78,11 @@ class TrainingJobs:
                 self._stop_watching(group_kind)
         for group_kind, resource in found.items():
             if group_kind not in self._watched and not self._ended.is_set():
-                self._watched[group_kind] = (resource, self._reflector(group_kind[1], resource).start())
+                read = self._wrap_parser(workload_reader(group_kind[1], resource.api_version))
+                path = path_of((resource.api_version, resource.plural), self._namespace)
+                reflector = Reflector(self._api, path, read, on_change=self._on_change)
+                self._watched[group_kind] = resource, reflector.start()
                 log.info("watching %s of %s", resource.plural, resource.api_version)
-
-    def _reflector(self, kind: str, resource: Resource) -> Reflector[Workload]:
-        path = path_of((resource.api_version, resource.plural), self._namespace)
-        read = self._wrap_parser(workload_reader(kind, resource.api_version))
-        return Reflector(self._api, path, read, on_change=self._on_change)
 
     def _stop_watching(self, group_kind: tuple[str, str]) -> None:
         """Stop watching a kind whose CRD was deleted, and with it all objects."""

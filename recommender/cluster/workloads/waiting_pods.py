@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
+from recommender.cluster.objects.quantities import FORMATS
 from recommender.cluster.paths import PODS, path_of
-from recommender.records import CPU, RESOURCES
+from recommender.records import RESOURCES
 
 REQUESTS, LIMITS = "requests", "limits"
 
@@ -25,6 +25,10 @@ class Change(NamedTuple):
     resource: int
     amount: float
 
+    @property
+    def path(self) -> str:
+        return f"/spec/containers/{self.container}/resources/{self.part}/{RESOURCES[self.resource]}"
+
 
 def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
     """Apply all changes or none: `Invalid` if the pod has been scheduled or replaced, or cannot be resized."""
@@ -36,13 +40,5 @@ def resize_patch(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/nodeName", "value": None},  # an absent field equals null
-        *({"op": "replace", "path": _path(each), "value": _quantity(each)} for each in changes),
+        *({"op": "replace", "path": each.path, "value": FORMATS[each.resource](each.amount)} for each in changes),
     ]
-
-
-def _path(change: Change) -> str:
-    return f"/spec/containers/{change.container}/resources/{change.part}/{RESOURCES[change.resource]}"
-
-
-def _quantity(change: Change) -> str:
-    return cpu_quantity(change.amount) if change.resource == CPU else memory_quantity(change.amount)

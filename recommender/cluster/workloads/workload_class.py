@@ -38,19 +38,14 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
             return _as_name(label)
     if owners:
         named = [(owner.kind, owner.name) for owner in owners]
-        return class_by_owners(named, _prefix(owners[-1].generate_name))
-    return _prefix(pod.generate_name) or _by_images(pod)
+        return class_by_owners(named, owners[-1].generate_name)
+    return _as_name(pod.generate_name) if pod.generate_name else _by_images(pod)
 
 
-def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> str:
-    """The class by (kind, name) of the controllers of a pod, nearest first, at least one.
-
-    `generated` is the class from the generateName of the top controller; empty if unknown.
-    """
+def class_by_owners(owners: Sequence[tuple[str, str]], generate_name: str = "") -> str:
+    """The class by (kind, name) of a pod's controllers, at least one, nearest first; the last has this generateName."""
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
-    if kind in STABLE_KINDS:
-        return _as_name(name)
-    return generated or _as_name(without_counter(name))
+    return _as_name(name if kind in STABLE_KINDS else generate_name or without_counter(name))
 
 
 def without_counter(name: str) -> str:
@@ -69,10 +64,6 @@ def without_counter(name: str) -> str:
         if shorter in ("", name):
             return name
         name, patterns = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
-
-
-def _prefix(generate_name: str) -> str:
-    return _as_name(generate_name) if generate_name else ""
 
 
 def _by_images(pod: Pod) -> str:

@@ -14,9 +14,8 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.vpas.auto_created import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.workloads.auto import HPAS, NAMESPACES, Namespace, Scaler, read_namespace, read_scaler
 from recommender.cluster.workloads.discovery import Discovery
-from recommender.cluster.workloads.horizontal import HPAS, Scaler, read_scaler
-from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope

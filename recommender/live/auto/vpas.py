@@ -10,7 +10,7 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
-from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS

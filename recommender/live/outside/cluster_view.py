@@ -14,8 +14,8 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import QUOTAS, read_node, read_quota
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
@@ -26,8 +26,7 @@ from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointK
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition, is_fetching_history
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, workload_reader
-from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.ownership import WELL_KNOWN, PodIndex, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs

@@ -17,7 +17,7 @@ from recommender.cluster.profiles import (
     Profile,
     ProfileWriter,
     class_profile_key,
-    read_stored_profile,
+    read_profile,
 )
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.view.scope import Scope
@@ -96,7 +96,7 @@ class ProfileStore:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):
                 for raw in page.get("items") or ():
                     try:
-                        profile = read_stored_profile(raw)
+                        profile = read_profile(raw)
                     except BadObject as error:
                         log.warning("skipped: %s", error)
                         continue

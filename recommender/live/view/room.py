@@ -8,8 +8,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import HARD_EFFECTS, Node, Quota
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, tolerated
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room

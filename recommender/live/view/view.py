@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation

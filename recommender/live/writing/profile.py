@@ -18,7 +18,7 @@ import numpy as np
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
+from recommender.cluster.objects.quantities import NOTHING
 from recommender.engine.classes import encode_demand
 from recommender.engine.container_arrays import UNDECIDED
 from recommender.engine.engine import Engine

@@ -13,10 +13,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.pods import PENDING
-from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
-from recommender.cluster.vpas.warning import disruption_warning
+from recommender.cluster.objects.quantities import NOTHING
+from recommender.cluster.vpas.status import (
+    DISRUPTIVE,
+    LOW_CONFIDENCE,
+    Condition,
+    disruption_warning,
+    recommendations_in,
+)
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.cluster.errors import Forbidden, Invalid, NotFound
-from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
+from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.resizability import GUARANTEED
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.workloads.horizontal import Scaler, read_scaler
+from recommender.cluster.workloads.auto import Scaler, read_scaler
 from recommender.cluster.workloads.ownership import Ref
 
 Json = dict[str, Any]

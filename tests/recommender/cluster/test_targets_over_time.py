@@ -27,7 +27,7 @@ def test_resolutions_are_cached_until_something_changes(world: World) -> None:
     assert world.resolve("Deployment", "web") is first
     world.pod("web-1", APP)
     assert world.names("Deployment", "web") == ["web-0", "web-1"]
-    world.pods.changed(world.pods.get(ObjectKey(NAMESPACE, "web-0")), None)
+    world.pods.changed(world.pods.get(NAMESPACE, "web-0"), None)
     assert world.names("Deployment", "web") == ["web-1"]
     world.workloads.changed(world.workloads.get(NAMESPACE, Ref("", "Deployment", "web")), None)
     assert "does not exist" in world.resolve("Deployment", "web").problem

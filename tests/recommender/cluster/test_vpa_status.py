@@ -14,12 +14,12 @@ from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.status import (
     PHASEWISE_CONDITIONS,
     Condition,
+    disruption_warning,
     is_fetching_history,
     same_status,
     status_of,
     status_without,
 )
-from recommender.cluster.vpas.warning import disruption_warning
 from recommender.records import ContainerRecommendation
 from tests.fakes.records import a_container, a_pod, a_vpa, pod_of
 

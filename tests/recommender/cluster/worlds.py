@@ -9,8 +9,7 @@ from recommender.cluster.errors import ApiError, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import Workload, Workloads, workload_reader
-from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.ownership import PodIndex, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 
@@ -81,7 +80,7 @@ class World:
             "containers": [{"name": "main", "image": "registry.example/lab/train:3", "command": ["python", "train.py"]}]
         }
         pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": phase}})
-        self.pods.changed(self.pods.get(pod.key), pod)
+        self.pods.changed(self.pods.get(NAMESPACE, name), pod)
         return pod
 
     def controller(

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.auto.controller import INITIAL_BACKOFF_S, MAX_BACKOFF_S, RESYNC_INTERVAL_S, AutoVpaController
 from recommender.live.auto.settings import MODE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.vpas.auto_created import PROBLEM_ANNOTATION, Settings
-from recommender.cluster.workloads.namespaces import Namespace, read_namespace
+from recommender.cluster.workloads.auto import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, settings_from
 from tests.recommender.live.auto_world import ON, TEAM, World, a_workload
 

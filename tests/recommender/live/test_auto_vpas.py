@@ -19,7 +19,7 @@ from recommender.cluster.vpas.auto_created import (
     is_edited,
     is_managed_by,
 )
-from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.live.auto.settings import AUTO, safe_settings
 from recommender.live.auto.vpas import NOT_SCALABLE, VpaChanges

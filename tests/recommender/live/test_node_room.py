@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.vpas.warning import disruption_warning
+from recommender.cluster.vpas.status import disruption_warning
 from recommender.engine.keys import Rules
 from recommender.live.rules import most_requested, retention_s, rules_of
 from tests.fakes.records import GIB, a_vpa, pod_of
