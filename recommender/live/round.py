@@ -79,7 +79,7 @@ class Recommender:
         self._removed_groups: list[Group] = []
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, stopwatch, pool)
-        self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
+        self._waiting = PendingPodResizer(view, self.index, self.engine, stopwatch, pool) if resizes_waiting else None
         self._profiles = ProfilePublisher(
             view, self.engine, lambda: self.refusal, clock, stopwatch, pool, profiles_per_round
         )
@@ -212,7 +212,7 @@ class Recommender:
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
-            self._waiting.resize(self.vpas.values(), self.stopwatch(), report)
+            self._waiting.resize(self.vpas.values(), report)
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""

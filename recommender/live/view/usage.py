@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
@@ -37,36 +38,31 @@ def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
 
 
 class InterruptibleUsage:
-    """Reads a source in a separate thread, so that a hanging source does not delay the shutdown.
-
-    A Prometheus may be slow, and requests are retried; on shutdown there are only seconds left for safe values.
-    """
+    """Reads a source in a separate thread: on shutdown there are only seconds left, and a Prometheus may be slow."""
 
     def __init__(self, usage: Usage) -> None:
-        self._usage = usage
-        self._stopped, self._woken = threading.Event(), threading.Event()
+        self._usage, self._stopped = usage, False
+        self._answer = Future[RecentUsage]()
 
     def stop(self) -> None:
         """Wait for no answer any more. May be called in a signal handler."""
-        self._stopped.set()
-        self._woken.set()
+        self._stopped = True
+        with suppress(InvalidStateError):  # it has answered
+            self._answer.set_exception(Unreachable("usage: interrupted, the process is shutting down"))
 
     def samples(self, now_s: float) -> RecentUsage:
-        """Read the source; `Unreachable` if it had not answered when the process was stopped. Its errors are raised,
-        too."""
-        answer: Future[RecentUsage] = Future()
-        self._woken.clear()
-        if not self._stopped.is_set():
-            threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
-            self._woken.wait()
-        if not answer.done():
-            raise Unreachable("usage: interrupted, the process is shutting down")
-        return answer.result()
+        """Read the source; raises its error, or `Unreachable` if it has not answered when the process is stopped."""
+        self._answer = Future[RecentUsage]()
+        if self._stopped:
+            self.stop()
+        else:
+            threading.Thread(target=self._ask, args=(now_s, self._answer), name="usage", daemon=True).start()
+        return self._answer.result()
 
     def _ask(self, now_s: float, answer: Future[RecentUsage]) -> None:
-        try:
-            used = self._usage(now_s)
-            answer.set_result(used._replace(samples=list(used.samples)))
-        except BaseException as error:  # noqa: BLE001  # raised again in `samples`
-            answer.set_exception(error)
-        self._woken.set()
+        with suppress(InvalidStateError):  # stopped meanwhile
+            try:
+                used = self._usage(now_s)
+                answer.set_result(used._replace(samples=list(used.samples)))
+            except BaseException as error:  # noqa: BLE001  # raised again in `samples`
+                answer.set_exception(error)
