@@ -19,7 +19,6 @@ from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.tally import Report
 from recommender.live.class_profiles import ClassProfiles
 from recommender.live.containers import ContainerIndex, PodSelector
-from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import Progress
 from recommender.live.rules import retention_s, rules_of, sharing_policy
 from recommender.live.steady_clock import SteadyClock
@@ -71,8 +70,6 @@ class Recommender:
         self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_per_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()
-        self.refusal: Refusal | None = None
-        """Why a newer model is not used, for the PhaseProfiles; None while none is refused."""
         self.stopping = False
         """Set on shutdown: no further step of the round is started."""
         self._observe_only, self._recorder = observe_only, recorder
@@ -80,9 +77,7 @@ class Recommender:
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, stopwatch, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, stopwatch, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(
-            view, self.engine, lambda: self.refusal, clock, stopwatch, pool, profiles_per_round
-        )
+        self.profiles = ProfilePublisher(view, self.engine, clock, stopwatch, pool, profiles_per_round)
         self._pods = PodSelector(view, self.index)
         self._shared_cores: dict[str, float] = {}
         self._steady_clock = SteadyClock(clock, stopwatch)
@@ -125,10 +120,10 @@ class Recommender:
         report, states = Report(), self._decided_states()
         if self._recorder is not None:
             self._recorder.close()  # the safe values are no decision of the engine, and time is short
-        self._profiles.publish_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
+        self.profiles.publish_until(profiles_until_s, filter(self.profiles.has_unsaved_kill, states), report)
         self._publisher.publish_safe_values(values_until_s, states, report)
         if self.stopwatch() < profiles_until_s:
-            self._profiles.publish_until(profiles_until_s, states, report)
+            self.profiles.publish_until(profiles_until_s, states, report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
             report.unwritten_profiles = len(states)
@@ -208,7 +203,7 @@ class Recommender:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
         if report.kills:
             self.classes.write_changed(report)
-        self._publisher.publish(self.vpas.values(), lambda state: self._profiles.save_kill(state, report), report)
+        self._publisher.publish(self.vpas.values(), lambda state: self.profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
@@ -216,7 +211,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), report)
+        self.profiles.publish(self.vpas.values(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
