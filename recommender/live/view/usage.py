@@ -1,40 +1,17 @@
-"""Where samples come from, and a way to stop waiting for them on shutdown."""
+"""The source of samples, and a way to stop waiting for it on shutdown."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import NamedTuple
 
-from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
-from recommender.records import Sample
+from recommender.cluster.usage.metrics_api import UsageReport
 
-KeyedSample = tuple[ContainerKey, Sample]
-
-
-class RecentUsage(NamedTuple):
-    """Recent samples of containers, oldest first for each; and what is wrong with unreadable metrics, by object."""
-
-    samples: Iterable[KeyedSample]
-    broken: Mapping[str, str] = {}
-
-
-Usage = Callable[[float], RecentUsage]
+Usage = Callable[[float], UsageReport]
 """Called with the time in unix seconds."""
-
-
-def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
-    """Samples of metrics.k8s.io; entries without CPU or memory are skipped."""
-
-    def usage(_: float) -> RecentUsage:
-        report = read_usage(api, namespace)
-        return RecentUsage(report.samples.items(), report.broken)
-
-    return usage
 
 
 class InterruptibleUsage:
@@ -42,7 +19,7 @@ class InterruptibleUsage:
 
     def __init__(self, usage: Usage) -> None:
         self._usage, self._stopped = usage, False
-        self._answer = Future[RecentUsage]()
+        self._answer = Future[UsageReport]()
 
     def stop(self) -> None:
         """Wait for no answer any more. May be called in a signal handler."""
@@ -50,16 +27,16 @@ class InterruptibleUsage:
         with suppress(InvalidStateError):  # it has answered
             self._answer.set_exception(Unreachable("usage: interrupted, the process is shutting down"))
 
-    def samples(self, now_s: float) -> RecentUsage:
+    def samples(self, now_s: float) -> UsageReport:
         """Read the source; raises its error, or `Unreachable` if it has not answered when the process is stopped."""
-        self._answer = Future[RecentUsage]()
+        self._answer = Future[UsageReport]()
         if self._stopped:
             self.stop()
         else:
             threading.Thread(target=self._ask, args=(now_s, self._answer), name="usage", daemon=True).start()
         return self._answer.result()
 
-    def _ask(self, now_s: float, answer: Future[RecentUsage]) -> None:
+    def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
         with suppress(InvalidStateError):  # stopped meanwhile
             try:
                 used = self._usage(now_s)
