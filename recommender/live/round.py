@@ -113,9 +113,8 @@ class Recommender:
     def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish targets that are safe without supervision and save the state, before the process ends.
 
-        Time may be short: by the stopwatch, no target and no profile is started after its deadline. The order is:
-        profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
-        profiles.
+        By the stopwatch, no target and no profile is started after its deadline: time may be short. Profiles that lack
+        a kill for memory come first, the others last.
         """
         report, states = Report(), self._decided_states()
         if self._recorder is not None:
@@ -145,7 +144,7 @@ class Recommender:
         with report.guard("VPAs"):
             present = {vpa.key: vpa for vpa in self.view.vpas() if not vpa.deleting}
             for key in self.vpas.keys() - present.keys():
-                self._forget(key)
+                self._removed_groups += self.vpas.pop(key).groups.values()
             for key, vpa in present.items():
                 known = self.vpas.get(key)
                 if known is not None and known.vpa.uid == vpa.uid:
@@ -163,14 +162,9 @@ class Recommender:
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
-        known = sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]
-        for container in known:  # get a recommendation even without pods
-            state.groups.setdefault(container, state.group(container))
+        for container in sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]:
+            state.groups.setdefault(container, state.group(container))  # gets a recommendation even without pods
         return state
-
-    def _forget(self, key: ObjectKey) -> None:
-        state = self.vpas.pop(key)
-        self._removed_groups += state.groups.values()
 
     def _select_pods(self, report: Report) -> None:
         self._pods.select(self.vpas.values(), report)
@@ -253,23 +247,18 @@ class Recommender:
 
     def _kills(self, report: Report) -> list[Kill]:
         found: list[Kill] = []
-        with report.guard("kills"):
-            for oom in self.view.kills():
-                with report.guard(f"kill of {oom.pod}"):
-                    if (kill := self._kill(oom)) is not None:
-                        found.append(kill)
-        return found
 
-    def _kill(self, oom: OomObservation) -> Kill | None:
-        found = self.index.lookup(ContainerKey(oom.pod.namespace, oom.pod.name, oom.container))
-        if found is None:
-            return None
-        instance, group = found
-        state = self.vpas.get(ObjectKey(group.namespace, group.vpa))
-        if state is None:
-            return None
-        ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(oom.container))
-        return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
+        def take(oom: OomObservation) -> None:
+            if (named := self.index.lookup(ContainerKey(*oom.pod, oom.container))) is None:
+                return
+            instance, group = named
+            if (state := self.vpas.get(ObjectKey(group.namespace, group.vpa))) is not None:
+                bump = self.limits.oom_bump(state.vpa.policy_for(oom.container))
+                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump))
+
+        with report.guard("kills"):
+            report.each(self.view.kills(), lambda oom: f"kill of {oom.pod}", take)
+        return found
 
     def _node_sharing(self, report: Report) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
         """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""
