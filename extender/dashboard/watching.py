@@ -102,7 +102,7 @@ class ClusterWatch:
             report = read_usage(self._api)
         except (ApiError, BadCredentials) as error:
             return {}, [f"use is unknown: {error}"]
-        return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
+        return dict(report.samples), [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
     def _refresh_if_synced(self) -> None:
         if self.watches.synced:

@@ -63,7 +63,7 @@ class UsagePoller:
         for problem in report.broken.values():
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
-        for key, seen in report.samples.items():
+        for key, seen in report.samples:
             if (name := (key.namespace, key.pod)) in without_demand:
                 use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
         self._state.put_use(use)

@@ -17,14 +17,14 @@ from recommender.cli.common import DURATION, FILE, STEP, FiniteRange
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api, Observer, connect
-from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage
 from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.judging import cycle_samples_on
 from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import RecentUsage, Usage, metrics_api_usage
+from recommender.live.view.usage import Usage
 from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
@@ -152,7 +152,7 @@ class PrometheusOptions:
         """The source of usage, the loader of history if there is one, and the event that stops its retries."""
         stopped = threading.Event()
         if not self.url:
-            return metrics_api_usage(api, only_namespace), None, stopped
+            return lambda _: read_usage(api, only_namespace), None, stopped
         if only_namespace and not settings.namespaces:
             settings = replace(settings, namespaces=(only_namespace,))
         client = partial(PrometheusClient, self.url, access, warn=_warn)
@@ -174,7 +174,7 @@ def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
         for place, sample in query.current_usage(now_s).items():
             yield ContainerKey(*place), sample
 
-    return lambda now_s: RecentUsage(samples(now_s))
+    return lambda now_s: UsageReport(samples(now_s))
 
 
 def _warn(text: str) -> None:

@@ -1,7 +1,4 @@
-"""The containers of a round, found by the names that metrics use: their pod, their VPA, and what the engine must know.
-
-The index is kept between rounds and updated only where something changed.
-"""
+"""The containers of a round by the names that metrics use: their pods, their VPAs, and what the engine must know."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ MAX_RUNS = 100_000
 """At most this many resumable runs are tracked: those whose pods changed last."""
 
 JobRun = tuple[str, str, str]
-"""Namespace, UID of a Job, and completion index: a run that replacement pods continue. The namespace is part of it
-because anybody who creates a pod can name any owner."""
+"""Namespace, UID of a Job, and completion index: a run that replacement pods continue. Anybody can name any owner."""
 
 
 class OwnedContainer(NamedTuple):
@@ -84,15 +80,15 @@ def job_run_of(pod: Pod) -> JobRun | None:
 
 
 class ContainerIndex:
-    """The containers of a round; `version` changes with every update.
+    """The containers of a round, updated only where something changed; `version` changes with every update.
 
     `contested`: several VPAs select the same container; the first one added owns it.
     """
 
     def __init__(self) -> None:
         self._owned: dict[Instance, OwnedContainer] = {}
-        self._by_key: dict[ContainerKey, Instance] = {}
-        self._removed: dict[ContainerKey, tuple[Instance, Group, int]] = {}
+        self._named: dict[ContainerKey, tuple[Instance, Group]] = {}
+        self._removed_in: dict[ContainerKey, int] = {}  # the round in which a named container was removed
         self._round = 0
         self._dirty: set[Instance] = set()
         self._reported: dict[Instance, Running] = {}
@@ -103,10 +99,8 @@ class ContainerIndex:
     def clear(self) -> None:
         """Remove all containers; they can still be looked up for a while."""
         self._dirty |= self._owned.keys()
-        for key, instance in self._by_key.items():
-            self._removed[key] = instance, self._owned[instance].state.group(key.container), self._round
         self._owned.clear()
-        self._by_key.clear()
+        self._removed_in = dict.fromkeys(self._named, self._round) | self._removed_in
         self.version, self.contested = self.version + 1, False
 
     def add(self, state: VpaState, pod: Pod) -> None:
@@ -120,7 +114,9 @@ class ContainerIndex:
                 continue
             self._owned[instance] = OwnedContainer(state, pod, container, self._resumed_pod_uid(state, pod))
             self._dirty.add(instance)
-            self._by_key[ContainerKey(pod.key.namespace, pod.key.name, container.name)] = instance
+            key = ContainerKey(*pod.key, container.name)
+            self._named[key] = instance, state.group(container.name)
+            self._removed_in.pop(key, None)
         self.version += 1
 
     def _resumed_pod_uid(self, state: VpaState, pod: Pod) -> str:
@@ -146,11 +142,9 @@ class ContainerIndex:
             if (owned := self._owned.get(instance)) is not None and owned.state is state:
                 del self._owned[instance]
                 self._dirty.add(instance)
-                key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
-                if self._by_key.get(key) == instance:
-                    del self._by_key[key]
-                    self._removed.pop(key, None)
-                    self._removed[key] = instance, state.group(container.name), self._round
+                key = ContainerKey(*pod.key, container.name)
+                if (named := self._named.get(key)) is not None and named[0] == instance:
+                    self._removed_in[key] = self._round
         self.version += 1
 
     def take_changes(self, ended: Iterable[Pod] = ()) -> dict[Instance, Running | None]:
@@ -176,8 +170,8 @@ class ContainerIndex:
             live_uids = {instance.pod_uid for instance, reported in self._reported.items() if not reported.finished}
             self._finished_pods = {uid: pod for uid, pod in self._finished_pods.items() if uid in live_uids}
         self._round += 1
-        for key in [key for key, (_, _, since) in self._removed.items() if self._round - since > RETENTION_ROUNDS]:
-            del self._removed[key]
+        for key in [key for key, since in self._removed_in.items() if self._round - since > RETENTION_ROUNDS]:
+            del self._removed_in[key], self._named[key]
         return changes
 
     def _final_report(self, instance: Instance, reported: Running | None) -> Running | None:
@@ -191,21 +185,15 @@ class ContainerIndex:
 
     def lookup(self, key: ContainerKey) -> tuple[Instance, Group] | None:
         """The container that metrics and events call so, and its group; also for some rounds after it is gone."""
-        instance = self._by_key.get(key)
-        if instance is None:
-            removed = self._removed.get(key)
-            return None if removed is None else removed[:2]
-        return instance, self._owned[instance].state.group(key.container)
+        return self._named.get(key)
 
     def samples_of(self, samples: Iterable[tuple[ContainerKey, Sample]]) -> Iterator[tuple[Instance, Sample]]:
-        """Assign samples to their instances; skip those of other containers and of finished pods.
-
-        Metrics keep reporting finished pods for a while.
-        """
-        by_key, owned = self._by_key, self._owned
+        """Assign samples to their instances; skip those of other containers, and of pods that have finished."""
         for key, sample in samples:
-            if (instance := by_key.get(key)) is not None and not owned[instance].pod.finished:
-                yield instance, sample
+            if (named := self._named.get(key)) is not None:
+                owned = self._owned.get(named[0])
+                if owned is not None and not owned.pod.finished:
+                    yield named[0], sample
 
     def get(self, instance: Instance) -> OwnedContainer | None:
         """The container with its pod and VPA; None when its pod is gone."""
@@ -221,6 +209,11 @@ class IndexedVpa(NamedTuple):
     state: VpaState
     selection: SelectedPods
     sharing: str
+
+    def differs_from(self, before: IndexedVpa | None) -> bool:
+        return before is None or not (
+            before.state is self.state and before.selection is self.selection and before.sharing == self.sharing
+        )
 
 
 class PodSelector:
@@ -239,7 +232,7 @@ class PodSelector:
                 words = f"{number} container names: only the first {MAX_CONTAINERS} by name get a recommendation"
                 report.problems.setdefault(str(state.vpa.key), words)
         now = {state.vpa.key: IndexedVpa(state, state.selection, sharing_policy(state.vpa)) for state in states}
-        changed = [key for key, vpa in now.items() if not _is_unchanged(self._indexed.get(key), vpa)]
+        changed = [key for key, vpa in now.items() if vpa.differs_from(self._indexed.get(key))]
         if changed or self.index.contested or len(now) != len(self._indexed):
             self._reindex(now, changed, report)
         self._indexed = now
@@ -274,9 +267,3 @@ class PodSelector:
                 self.index.add(state, pod)
                 if INPUT_SIZE in pod.annotations and math.isnan(pod.input_size):
                     report.refuse(f"pod {pod.key}", f"{INPUT_SIZE} that is no positive number")
-
-
-def _is_unchanged(before: IndexedVpa | None, now: IndexedVpa) -> bool:
-    if before is None:
-        return False
-    return before.state is now.state and before.selection is now.selection and before.sharing == now.sharing

@@ -37,12 +37,10 @@ def serve(
     checks: dict[str, Callable[[], bool]],
     posts: Mapping[str, PostHandler] | None = None,
 ) -> ThreadingHTTPServer:
-    """Serve on `host:port` in a background thread until `shutdown` is called on the returned server.
+    """Serve on an address, see `bound_socket`, in a thread until `shutdown` of the returned server is called.
 
-    `:8080` stands for every interface; port 0 for any free one. A GET of a path in `checks` is answered by 200 or 503.
-    `Misuse` if the address is invalid or taken.
+    A GET of a path in `checks` is answered by 200 or 503.
     """
-
     handlers = posts or {}
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,4 @@
-"""Returns unused memory to the system: a recommender runs for months beside the pods it makes room for.
-
-This needs Linux with glibc; elsewhere only the garbage collector runs.
-"""
+"""Returns unused memory to the system, with glibc; elsewhere only the garbage collector runs."""
 
 from __future__ import annotations
 
@@ -59,17 +56,13 @@ class MemoryTrimmer:
         gc.collect()
         gc.freeze()
         if self._libc is not None:
-            self._release(self._libc)
-
-    def _release(self, libc: ctypes.CDLL) -> None:
-        libc.malloc_trim(0)
-        for start, length in clean_mappings(_MAPS.read_text(), COMPILER_LIBRARY):
-            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_DONTNEED)
+            self._libc.malloc_trim(0)
+            for start, length in clean_mappings(_MAPS.read_text(), COMPILER_LIBRARY):
+                self._libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_DONTNEED)
 
 
 def clean_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
-    """Address and length of the clean, readable pages of a library: dropped, they are read from its file again when
-    needed.
+    """Address and length of the clean, readable pages of a library: they can be read from its file again.
 
     Pages that were written to (relocations) are in no file and are left out.
     """

@@ -19,7 +19,6 @@ from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.tally import Report
 from recommender.live.class_profiles import ClassProfiles
 from recommender.live.containers import ContainerIndex, PodSelector
-from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import Progress
 from recommender.live.rules import retention_s, rules_of, sharing_policy
 from recommender.live.steady_clock import SteadyClock
@@ -71,18 +70,14 @@ class Recommender:
         self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_per_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()
-        self.refusal: Refusal | None = None
-        """Why a newer model is not used, for the PhaseProfiles; None while none is refused."""
         self.stopping = False
         """Set on shutdown: no further step of the round is started."""
         self._observe_only, self._recorder = observe_only, recorder
         self._removed_groups: list[Group] = []
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, stopwatch, pool)
-        self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(
-            view, self.engine, lambda: self.refusal, clock, stopwatch, pool, profiles_per_round
-        )
+        self._waiting = PendingPodResizer(view, self.index, self.engine, stopwatch, pool) if resizes_waiting else None
+        self.profiles = ProfilePublisher(view, self.engine, clock, stopwatch, pool, profiles_per_round)
         self._pods = PodSelector(view, self.index)
         self._shared_cores: dict[str, float] = {}
         self._steady_clock = SteadyClock(clock, stopwatch)
@@ -118,17 +113,16 @@ class Recommender:
     def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish targets that are safe without supervision and save the state, before the process ends.
 
-        Time may be short: by the stopwatch, no target and no profile is started after its deadline. The order is:
-        profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
-        profiles.
+        By the stopwatch, no target and no profile is started after its deadline: time may be short. Profiles that lack
+        a kill for memory come first, the others last.
         """
         report, states = Report(), self._decided_states()
         if self._recorder is not None:
             self._recorder.close()  # the safe values are no decision of the engine, and time is short
-        self._profiles.publish_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
+        self.profiles.publish_until(profiles_until_s, filter(self.profiles.has_unsaved_kill, states), report)
         self._publisher.publish_safe_values(values_until_s, states, report)
         if self.stopwatch() < profiles_until_s:
-            self._profiles.publish_until(profiles_until_s, states, report)
+            self.profiles.publish_until(profiles_until_s, states, report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
             report.unwritten_profiles = len(states)
@@ -150,7 +144,7 @@ class Recommender:
         with report.guard("VPAs"):
             present = {vpa.key: vpa for vpa in self.view.vpas() if not vpa.deleting}
             for key in self.vpas.keys() - present.keys():
-                self._forget(key)
+                self._removed_groups += self.vpas.pop(key).groups.values()
             for key, vpa in present.items():
                 known = self.vpas.get(key)
                 if known is not None and known.vpa.uid == vpa.uid:
@@ -168,14 +162,9 @@ class Recommender:
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
-        known = sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]
-        for container in known:  # get a recommendation even without pods
-            state.groups.setdefault(container, state.group(container))
+        for container in sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]:
+            state.groups.setdefault(container, state.group(container))  # gets a recommendation even without pods
         return state
-
-    def _forget(self, key: ObjectKey) -> None:
-        state = self.vpas.pop(key)
-        self._removed_groups += state.groups.values()
 
     def _select_pods(self, report: Report) -> None:
         self._pods.select(self.vpas.values(), report)
@@ -208,15 +197,15 @@ class Recommender:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
         if report.kills:
             self.classes.write_changed(report)
-        self._publisher.publish(self.vpas.values(), lambda state: self._profiles.save_kill(state, report), report)
+        self._publisher.publish(self.vpas.values(), lambda state: self.profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
-            self._waiting.resize(self.vpas.values(), self.stopwatch(), report)
+            self._waiting.resize(self.vpas.values(), report)
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), report)
+        self.profiles.publish(self.vpas.values(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -258,23 +247,18 @@ class Recommender:
 
     def _kills(self, report: Report) -> list[Kill]:
         found: list[Kill] = []
-        with report.guard("kills"):
-            for oom in self.view.kills():
-                with report.guard(f"kill of {oom.pod}"):
-                    if (kill := self._kill(oom)) is not None:
-                        found.append(kill)
-        return found
 
-    def _kill(self, oom: OomObservation) -> Kill | None:
-        found = self.index.lookup(ContainerKey(oom.pod.namespace, oom.pod.name, oom.container))
-        if found is None:
-            return None
-        instance, group = found
-        state = self.vpas.get(ObjectKey(group.namespace, group.vpa))
-        if state is None:
-            return None
-        ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(oom.container))
-        return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
+        def take(oom: OomObservation) -> None:
+            if (named := self.index.lookup(ContainerKey(*oom.pod, oom.container))) is None:
+                return
+            instance, group = named
+            if (state := self.vpas.get(ObjectKey(group.namespace, group.vpa))) is not None:
+                bump = self.limits.oom_bump(state.vpa.policy_for(oom.container))
+                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump))
+
+        with report.guard("kills"):
+            report.each(self.view.kills(), lambda oom: f"kill of {oom.pod}", take)
+        return found
 
     def _node_sharing(self, report: Report) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
         """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""

@@ -63,8 +63,9 @@ def most_requested(vpa: Vpa, pods: Sequence[Pod], container: str) -> Pair:
 
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
     """Whether the memory limit of a container name moves with its request."""
+    states = (pod.container(container) for pod in pods)
     return vpa.policy_for(container).controlled_values != REQUESTS_ONLY and any(
-        _has_memory_limit(pod, container) for pod in pods
+        state is not None and not math.isnan(state.limits[MEMORY]) for state in states
     )
 
 
@@ -100,8 +101,3 @@ def _is_refused(pod: Pod) -> bool:
     memory limit below what is in use, page cache included.
     """
     return any(each.reason in (INFEASIBLE, RESIZE_ERROR) for each in pod.resizes)
-
-
-def _has_memory_limit(pod: Pod, container: str) -> bool:
-    state = pod.container(container)
-    return state is not None and not math.isnan(state.limits[MEMORY])

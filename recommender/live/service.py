@@ -41,18 +41,13 @@ values and checkpoints may be written, and the process waits. The rest of ten se
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Settings of an operator, in seconds.
-
-    A round may spend `checkpoints_within_s` on writing checkpoints, the longest waiting first, and rewrites about
-    `checkpoints_per_round`; later ones of a VPA are less frequent than `checkpoint_interval_s`. Those of VPAs and
-    containers that are gone are deleted every `clear_away_s`.
-    """
+    """Settings of an operator, in seconds."""
 
     interval_s: float = 15.0
-    checkpoint_interval_s: float = 60.0
-    checkpoints_within_s: float = 5.0
-    checkpoints_per_round: float = math.inf
-    clear_away_s: float = 600.0
+    checkpoint_interval_s: float = 60.0  # later ones of a VPA are less frequent
+    checkpoints_within_s: float = 5.0  # what a round may spend on writing them, the longest waiting first
+    checkpoints_per_round: float = math.inf  # rewritten ones
+    clear_away_s: float = 600.0  # between two deletions of those whose VPA or container is gone
 
 
 class Service:
@@ -153,25 +148,20 @@ class Service:
             return
         if self._recommender is None:
             self._view.forget_histories()
-        if not self._load_histories():
-            return
-        if self._recommender is None:
-            self._recommender = self._make_recommender()
-            self._finished_s = time.monotonic()  # loading the history took time
-        self._models.refresh(self._recommender.engine.adopt)
-        self._recommender.refusal = self._models.refusal
-        self._round(self._recommender)
-        self._finished_s = time.monotonic()
-        self._memory.trim(self._finished_s)
-
-    def _load_histories(self) -> bool:
-        """Load the histories of new VPAs; a VPA takes no part in a round before its history is known."""
         try:
             self._view.load_histories()
         except ClusterError as error:
             log.warning("checkpoints cannot be read yet: %s", error)
-            return self._recommender is not None
-        return True
+            if self._recommender is None:
+                return
+        if self._recommender is None:
+            self._recommender = self._make_recommender()
+            self._finished_s = time.monotonic()  # loading the history took time
+        self._models.refresh(self._recommender.engine.adopt)
+        self._recommender.profiles.refusal = self._models.refusal
+        self._round(self._recommender)
+        self._finished_s = time.monotonic()
+        self._memory.trim(self._finished_s)
 
     def _round(self, recommender: Recommender) -> None:
         report = recommender.run()
@@ -198,13 +188,10 @@ class Service:
         report = recommender.publish_safe_values(until_s, self._stopped_s + PROFILES_DEADLINE_S)
         self._log_problems(report)
         checkpoints = self._checkpoint(recommender, until_s - time.monotonic(), 0.0, math.inf)
-        counts = (
-            len(recommender.vpas) - report.unwritten_statuses,
-            report.unwritten_statuses,
-            report.unwritten_profiles,
-            checkpoints.left,
-        )
-        log.info("safe values published for %d VPAs, not for %d; not written: %d profiles, %d checkpoints", *counts)
+        unwritten = report.unwritten_statuses, report.unwritten_profiles, checkpoints.left
+        published = len(recommender.vpas) - report.unwritten_statuses
+        words = "safe values published for %d VPAs, not for %d; not written: %d profiles, %d checkpoints"
+        log.info(words, published, *unwritten)
 
     def _collect_checkpoints(self) -> None:
         if time.monotonic() - self._collected_s < self._timing.clear_away_s:

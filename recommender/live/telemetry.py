@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter as Counts
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -43,7 +44,6 @@ class Telemetry:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
         self._unserved = Unserved(registry)
-        self._request_metrics: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._add_round_metrics()
         self._add_object_metrics()
         self._add_quality_metrics()
@@ -147,11 +147,9 @@ class Telemetry:
         self.containers.set(len(engine.fleet.members))
         self.profiles_waiting.set(report.unwritten_profiles)
         self._unserved.update(vpas, self._stopwatch())
-        states = dict.fromkeys(STATES, 0)
-        for vpa in vpas:
-            states[_state_of(vpa)] += 1
-        for state, number in states.items():
-            self.vpas.labels(state).set(number)
+        states = Counts(map(_state_of, vpas))
+        for state in STATES:
+            self.vpas.labels(state).set(states[state])
         for rail, number in engine.rails_acting().items():
             self.rails.labels(rail).set(number)
         groups = engine.groups.arrays
@@ -199,12 +197,8 @@ class Telemetry:
 
     def api_request(self, method: str, status: int, duration_s: float) -> None:
         """Count a request to the API server; status 0 means no answer. Thread-safe."""
-        metrics = self._request_metrics.get((method, status))
-        if metrics is None:  # looking them up each time costs more than updating them
-            metrics = self.requests.labels(method, str(status)), self.request_s.labels(method)
-            self._request_metrics[method, status] = metrics
-        metrics[0].inc()
-        metrics[1].observe(duration_s)
+        self.requests.labels(method, str(status)).inc()
+        self.request_s.labels(method).observe(duration_s)
 
 
 def _state_of(vpa: VpaState) -> str:

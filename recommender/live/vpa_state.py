@@ -23,58 +23,31 @@ from recommender.stages import Stages
 
 @dataclass(slots=True)
 class VpaState:
-    """One VPA.
-
-    Attributes
-    ----------
-    pods_resolved
-        Its pods have been resolved at least once.
-    absent_since_s
-        By container name: since when no pod has such a container although pods had one before, unix seconds.
-    groups
-        The engine's group of each container name.
-    rules_source
-        The VPA and the pods from which the engine's rules were last derived.
-    targets
-        Targets to publish in this round, by container name.
-    published
-        Recommendations in its status as last written, or as it would be while observing, by container name.
-    growth
-        Training progress by pod UID; only of pods that report it.
-    stages
-        Stages that pods report, by pod UID.
-    saved
-        State read from its PhaseProfile after a restart, until it is consumed: `groups` by container name, `members` by
-        `pod uid/container`, `growth` and `stages` by pod UID.
-    published_signature, published_to
-        What its status was last made from once that was written, and the VPA object it was written to.
-    profile_signature, profile_written_s
-        What its PhaseProfile was last made from, and when (monotonic seconds).
-    saved_versions, saved_kill_s, saved_s
-        The same for the restart state in the profile, and the time of the latest kill that it contains.
-    profile_pending
-        The profile must be written again.
-    """
+    """One VPA. Dictionaries are by container name, or by pod UID."""
 
     vpa: Vpa
     selection: SelectedPods = field(default_factory=lambda: SelectedPods((), {}))
-    pods_resolved: bool = False
+    pods_resolved: bool = False  # at least once
     absent_since_s: dict[str, float] = field(default_factory=dict)
+    """Unix seconds since when no pod has such a container, although pods had one before."""
     groups: dict[str, Group] = field(default_factory=dict)
-    rules_source: tuple[Vpa, SelectedPods] | None = None
-    targets: dict[str, Target] = field(default_factory=dict)
+    rules_source: tuple[Vpa, SelectedPods] | None = None  # what the engine's rules were last derived from
+    targets: dict[str, Target] = field(default_factory=dict)  # to be published in this round
     published: Mapping[str, ContainerRecommendation] = field(default_factory=dict)
-    growth: dict[str, Growth] = field(default_factory=dict)
+    """The recommendations in its status as last written, or as it would be while observing."""
+    growth: dict[str, Growth] = field(default_factory=dict)  # only of pods that report it
     stages: dict[str, Stages] = field(default_factory=dict)
     saved: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    published_signature: object = None
-    published_to: Vpa | None = None
-    profile_signature: object = None
-    profile_written_s: float = -math.inf
-    saved_versions: list[int] | None = None
-    saved_kill_s: float = -math.inf
+    """State from its PhaseProfile after a restart, until it is consumed: `groups`, `members` by `pod uid/container`,
+    `growth` and `stages`."""
+    published_signature: object = None  # what its status was last made from once that was written
+    published_to: Vpa | None = None  # the object that it was written to
+    profile_signature: object = None  # what its PhaseProfile was last made from
+    profile_written_s: float = -math.inf  # monotonic seconds, as in `saved_s`
+    saved_versions: list[int] | None = None  # of the restart state in the profile
+    saved_kill_s: float = -math.inf  # the latest kill that this contains
     saved_s: float = -math.inf
-    profile_pending: bool = False
+    profile_pending: bool = False  # the profile must be written again
 
     def name(self) -> ObjectKey:
         return self.vpa.key

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,12 +22,11 @@ class ContainerKey(NamedTuple):
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
-    """A response of the metrics API: the samples, and the problem of each pod that could not be parsed."""
+class UsageReport(NamedTuple):
+    """Samples of containers, oldest first for each; and the problem of each pod whose metrics cannot be parsed."""
 
-    samples: dict[ContainerKey, Sample]
-    broken: Mapping[str, str]
+    samples: Iterable[tuple[ContainerKey, Sample]]
+    broken: Mapping[str, str] = {}
 
 
 METRICS_READ_TIMEOUT_S = 5.0
@@ -58,7 +56,7 @@ def usage_of(answer: dict[str, Any]) -> UsageReport:
                 samples.update(_read_pod(raw))
             except BadObject as error:
                 broken[name_of(raw)] = str(error)
-    return UsageReport(samples, broken)
+    return UsageReport(samples.items(), broken)
 
 
 def _read_pod_fast(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:

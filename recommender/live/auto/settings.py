@@ -12,7 +12,7 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater/restriction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from recommender.cluster.errors import BadQuantity
@@ -59,8 +59,8 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
     mode = annotations.get(MODE, Settings().mode)
     if mode not in MODES:
         problems.append(f"{MODE}: {_short(mode)} is none of {', '.join(MODES)}")
-    cpu = _parse_bounds(annotations, MIN_CPU, MAX_CPU, lambda x: millicores(x) / 1e3, "whole millicores", problems)
-    memory = _parse_bounds(annotations, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
+    cpu = _parse_bounds(annotations, (MIN_CPU, MAX_CPU), lambda x: millicores(x) / 1e3, "whole millicores", problems)
+    memory = _parse_bounds(annotations, (MIN_MEMORY, MAX_MEMORY), whole_bytes, "whole bytes", problems)
     shared = annotations.get(SHARES, "")
     if shared not in ("", *SHARING_POLICIES):
         problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(SHARING_POLICIES)}")
@@ -70,36 +70,27 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
 
 
 def _parse_bounds(
-    annotations: Mapping[str, str],
-    min_name: str,
-    max_name: str,
-    round_to_unit: Callable[[float], float],
-    unit: str,
-    problems: list[str],
+    given: Mapping[str, str], names: Sequence[str], to_unit: Callable[[float], float], unit: str, problems: list[str]
 ) -> Bound:
     """(lowest, highest) of one resource; invalid ones are added to `problems` and left out."""
-    low, high = (_parse_bound(annotations, name, round_to_unit, unit, problems) for name in (min_name, max_name))
+    found: list[float | None] = [None, None]
+    for place, name in enumerate(names):
+        if name not in given:
+            continue
+        try:
+            value = parse_quantity(given[name].strip())
+        except BadQuantity:
+            problems.append(f"{name}: {_short(given[name])} is no quantity")
+            continue
+        if value > 0 and to_unit(value) == value:
+            found[place] = value
+        else:
+            problems.append(f"{name}: {_short(given[name])} is not a positive number of {unit}")
+    low, high = found
     if low is not None and high is not None and low > high:
-        lowest, highest = _short(annotations[min_name]), _short(annotations[max_name])
-        problems.append(f"{min_name}: {lowest} is more than {max_name}: {highest}")
+        problems.append(" is more than ".join(f"{name}: {_short(given[name])}" for name in names))
         return None, None
     return low, high
-
-
-def _parse_bound(
-    annotations: Mapping[str, str], name: str, round_to_unit: Callable[[float], float], unit: str, problems: list[str]
-) -> float | None:
-    if name not in annotations:
-        return None
-    try:
-        value = parse_quantity(annotations[name].strip())
-    except BadQuantity:
-        problems.append(f"{name}: {_short(annotations[name])} is no quantity")
-        return None
-    if value <= 0 or round_to_unit(value) != value:
-        problems.append(f"{name}: {_short(annotations[name])} is not a positive number of {unit}")
-        return None
-    return value
 
 
 def _is_unknown_bound(name: str) -> bool:
@@ -115,17 +106,13 @@ def _short(text: str) -> str:
 def safe_settings(
     requested: Settings, kind: str, pods: Collection[Resizability], has_in_place: bool
 ) -> tuple[Settings, str]:
-    """Restrict the settings so that no pod is evicted whose work would be lost, or refused; also returns a note for the
-    user.
+    """Restrict the settings so that no pod is evicted whose work would be lost, or refused; with a note for the user.
 
-    `pods` are those of the templates and the live ones: admission may change some and not others. `has_in_place` says
-    whether the cluster supports mode `InPlace`.
+    `pods` are those of the templates and the live ones: admission may change some and not others.
     """
-    settings = (
-        replace(requested, controlled_values=REQUESTS_AND_LIMITS)
-        if any(pod.qos == GUARANTEED for pod in pods)
-        else requested
-    )
+    settings = requested
+    if any(pod.qos == GUARANTEED for pod in pods):
+        settings = replace(settings, controlled_values=REQUESTS_AND_LIMITS)
     if settings.mode != "Off" and any(pod.pod_level for pod in pods):
         return replace(settings, mode="Off"), f"{POD_LEVEL}; the VPA only recommends (mode Off)"
     if settings.mode == RECREATE and kind in JOBS:

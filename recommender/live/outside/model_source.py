@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
 
 class ModelSource(ABC):
-    """A place that holds a model, which may be replaced."""
+    """A place that holds a model, which may be replaced; it is watched from `start` to `stop`, where that is needed."""
 
     @abstractmethod
     def version(self) -> Hashable | None:
@@ -62,11 +62,9 @@ class ModelSource(ABC):
     def load(self) -> Loaded:
         """Load the present model; `BadArtifact` if it is missing or damaged."""
 
-    def start(self) -> None:  # noqa: B027
-        """Start watching, where the source needs that."""
+    def start(self) -> None: ...  # noqa: B027
 
-    def stop(self) -> None:  # noqa: B027
-        """Stop watching."""
+    def stop(self) -> None: ...  # noqa: B027
 
 
 class BundledModel(ModelSource):
@@ -110,12 +108,8 @@ class ModelConfigMap(ModelSource):
 
     def __init__(self, api: Api, key: ObjectKey) -> None:
         self._key = key
-        self._watched: Reflector[ModelMap] = Reflector(
-            api,
-            path_of(CONFIG_MAPS, key.namespace),
-            read_model_map,
-            field_selector=f"metadata.name={key.name}",
-        )
+        path, only = path_of(CONFIG_MAPS, key.namespace), f"metadata.name={key.name}"
+        self._watched: Reflector[ModelMap] = Reflector(api, path, read_model_map, field_selector=only)
 
     def version(self) -> Hashable | None:
         content = self._content()
@@ -162,21 +156,19 @@ def model_source(name: str, api: Callable[[], Api]) -> ModelSource:
 class ModelWatch:
     """Keeps the model in use equal to that of its source.
 
-    `on_change` is called with a model that is put into use, and with the reason why one was refused; `refusal` is why
-    the source's model is not used now.
+    `on_change` is called with a model that is put into use, and with the reason why one was refused.
     """
 
     def __init__(self, source: ModelSource, on_change: Callable[[Loaded | None, str], None]) -> None:
         self._source, self._on_change = source, on_change
-        self.refusal: Refusal | None = None
+        self.refusal: Refusal | None = None  # of the source's present model
         self._seen_version: Hashable | None = None
         self.in_use: Loaded
 
     def load_first(self) -> Loaded:
         """Start watching and return the first model: the bundled one while a ConfigMap has none.
 
-        `BadArtifact` or `Misuse` if a folder is missing, damaged or unsuitable for live use: whoever started the
-        process must know.
+        `BadArtifact` or `Misuse` if a folder is missing, damaged or unsuitable for live use.
         """
         self._source.start()
         self._seen_version = self._source.version()
@@ -187,9 +179,8 @@ class ModelWatch:
         except Exception as error:
             if not isinstance(self._source, ModelConfigMap):
                 raise
-            problem = _problem(error)
-            log.warning("the bundled model is used until there is a better one: %s", problem)
-            problem = problem if self._seen_version else ""
+            log.warning("the bundled model is used until there is a better one: %s", _problem(error))
+            problem = _problem(error) if self._seen_version else ""
             self.in_use = BundledModel().load()
         self._on_change(self.in_use, "")
         if problem:
@@ -202,8 +193,7 @@ class ModelWatch:
     def refresh(self, adopt: Callable[[PhaseModel], None]) -> None:
         """Adopt the source's model if it has changed; called between rounds.
 
-        A bad model, or one at which `adopt` fails, is refused: the present one stays in use, and the refusal is
-        reported once per change of the source.
+        A bad model, or one at which `adopt` fails, is refused once per change of the source.
         """
         version = self._source.version()
         if version is None or version == self._seen_version:

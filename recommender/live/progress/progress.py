@@ -10,7 +10,7 @@ from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.live.containers import JobRun, job_run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, ProgressUpdate, Reading, Stage
+from recommender.readings import PodName, ProgressUpdate, Reading
 from recommender.stages import Stages
 from recommender.units import format_time
 
@@ -56,7 +56,9 @@ class Progress:
             problems |= found.problems
             for name, stages in found.stages.items():
                 if name in self._pods:
-                    _observe_stages(*self._pods[name], stages)
+                    state, pod = self._pods[name]
+                    for stage in stages:
+                        state.stages.setdefault(pod.uid, Stages()).observe(stage)
             for name, readings in found.readings.items():
                 if name in self._pods:
                     self._observe_readings(*self._pods[name], source.name, readings)
@@ -102,11 +104,6 @@ class Progress:
                 state.growth[pod.uid] = Growth.begin(origin, reading, self.options)
             else:
                 growth.observe(origin, reading, self.options)
-
-
-def _observe_stages(state: VpaState, pod: Pod, stages: Sequence[Stage]) -> None:
-    for stage in stages:
-        state.stages.setdefault(pod.uid, Stages()).observe(stage)
 
 
 def _restore(state: VpaState, pod: Pod, interrupted: dict[JobRun, Growth]) -> dict[str, str]:

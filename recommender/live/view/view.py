@@ -25,27 +25,17 @@ MAX_CONTAINERS = 64
 
 @dataclass(frozen=True)
 class SelectedPods:
-    """The pods of a VPA.
-
-    Attributes
-    ----------
-    pods
-        Pods that its target controls; pending ones only while no other is live, because only then is a target for them.
-    workload
-        The workload class of each pod by its UID: what makes runs comparable.
-    problem
-        Why the pods cannot be determined, in words.
-    declared
-        Cores and bytes that the owner's pod template requests, by container name, where known.
-    pending
-        Pods that wait for a node, or for their images.
-    """
+    """The pods of a VPA; `problem` says why they cannot be determined."""
 
     pods: Sequence[Pod]
+    """Those that its target controls; pending ones only while no other is live: only then is a target for them."""
     workload: Mapping[str, str | None]
+    """The workload class of each pod by its UID: what makes runs comparable."""
     problem: str | None = None
     declared: Mapping[str, Pair] = field(default_factory=dict)
+    """Cores and bytes that the owner's pod template requests, by container name, where known."""
     pending: Sequence[Pod] = ()
+    """Pods that wait for a node, or for their images."""
 
     @cached_property
     def all_containers(self) -> Sequence[str]:

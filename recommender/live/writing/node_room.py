@@ -8,7 +8,8 @@ at once for a second one (upstream, `pkg/updater/inplace`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +45,6 @@ class PendingIncrease:
     requested: FloatArray
     since_s: float
 
-    def outstanding(self, pods: Iterable[Pod]) -> FloatArray:
-        """float64 (2,): what is recommended to these pods beyond their requests."""
-        return sum((np.fmax(0.0, self.amounts - _requested(pod, self.names)) for pod in pods), np.zeros(len(RESOURCES)))
-
 
 class NodeRoom:
     """Free capacity of nodes, less increases that were recommended to other VPAs and are not applied yet.
@@ -70,7 +67,7 @@ class NodeRoom:
 
         Memory whose limit moves with its request is not limited: too little of it kills, a deferred resize may not.
         """
-        names, total = frozenset(each.container for each in wanted), _total(wanted)
+        names, total = frozenset(each.container for each in wanted), _sum([each.target for each in wanted])
         pods = _running_pods(state)
         requests = np.array([_requested(pod, names) for pod in pods]).reshape(-1, len(RESOURCES))
         if not _is_resized(state, pods, requests, wanted, now_s):
@@ -78,10 +75,12 @@ class NodeRoom:
             return UNBOUNDED
         free = self._free = self._free_by_node(now_s) if self._free is None else self._free
         before = self._pending.get(state.vpa.key)
-        by_node = {node: rows for node, rows in _rows_by_node(pods).items() if node in free}
-        for node, rows in by_node.items():
-            free[node] = free[node] + _claimed(before, state, pods, rows, now_s)
-        fits = [_water_level(requests[rows], free[node]) for node, rows in by_node.items()]
+        if before is not None:
+            _claim(before, state, pods, free, now_s, share=-1.0)  # what it claims is room for itself
+        rows_on: dict[str, list[int]] = defaultdict(list)
+        for row, pod in enumerate(pods):
+            rows_on[pod.node].append(row)
+        fits = [_water_level(requests[rows], free[node]) for node, rows in rows_on.items() if node in free]
         # All pods have one target: a full node must not reduce what another of them already requests.
         most = np.fmax(np.min(fits, axis=0), np.max(requests, axis=0)) if fits else np.array(UNBOUNDED)
         if any(limit_follows(state.vpa, pods, name) for name in names):
@@ -90,8 +89,7 @@ class NodeRoom:
         unchanged = before is not None and np.array_equal(before.requested, requested)
         since_s = min(before.since_s, now_s) if before is not None and unchanged else now_s
         increase = self._pending[state.vpa.key] = PendingIncrease(names, np.fmin(total, most), requested, since_s)
-        for node, rows in by_node.items():
-            free[node] = free[node] - _claimed(increase, state, pods, rows, now_s)
+        _claim(increase, state, pods, free, now_s)
         return amounts_of(most)
 
     def _free_by_node(self, now_s: float) -> dict[str, FloatArray]:
@@ -101,29 +99,28 @@ class NodeRoom:
         free = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
         self._pending = {key: increase for key, increase in self._pending.items() if key in running}
         for key, increase in self._pending.items():
-            state, pods = running[key]
-            for node, rows in _rows_by_node(pods).items():
-                if node in free:
-                    free[node] -= _claimed(increase, state, pods, rows, now_s)
+            _claim(increase, *running[key], free, now_s)
         return free
 
 
-def _rows_by_node(pods: Sequence[Pod]) -> dict[str, list[int]]:
-    """Indices of the pods on each node."""
-    by_node: dict[str, list[int]] = {}
-    for row, pod in enumerate(pods):
-        by_node.setdefault(pod.node, []).append(row)
-    return by_node
+def _claim(
+    increase: PendingIncrease,
+    state: VpaState,
+    pods: Sequence[Pod],
+    free: Mapping[str, FloatArray],
+    now_s: float,
+    share: float = 1.0,
+) -> None:
+    """Take what is recommended to pods beyond their requests off their nodes; not where the updater seems to skip them.
 
-
-def _claimed(
-    increase: PendingIncrease | None, state: VpaState, pods: Sequence[Pod], rows: Sequence[int], now_s: float
-) -> FloatArray:
-    """float64 (2,): what a pending increase of some pods claims; nothing where the updater seems to skip them."""
+    `free` is OUT.
+    """
     may_be_skipped = state.vpa.min_replicas is None and len(pods) < UPDATER_MIN_REPLICAS
-    if increase is None or (may_be_skipped and now_s - increase.since_s > UNTOUCHED_AFTER_S):
-        return NOTHING
-    return increase.outstanding(pods[row] for row in rows)
+    if may_be_skipped and now_s - increase.since_s > UNTOUCHED_AFTER_S:
+        return
+    for pod in pods:
+        if pod.node in free:
+            free[pod.node][:] -= share * np.fmax(0.0, increase.amounts - _requested(pod, increase.names))
 
 
 def _water_level(requests: FloatArray, room: FloatArray) -> FloatArray:
@@ -139,7 +136,7 @@ def _is_resized(
     """Whether the updater raises any of the pods in place."""
     if not state.vpa.resizes_in_place or len(pods) < (state.vpa.min_replicas or 1):
         return False
-    total = _total(wanted)
+    total = _sum([each.target for each in wanted])
     return any(
         (total > requested).any() and _updater_acts(pod, wanted, now_s)
         for pod, requested in zip(pods, requests, strict=True)
@@ -159,16 +156,14 @@ def requested_by_container(state: VpaState) -> dict[str, Amounts]:
     return largest
 
 
-def _total(wanted: Sequence[ContainerRecommendation]) -> FloatArray:
-    """float64 (2,): cores and bytes of all targets."""
-    total: FloatArray = np.fmax(0.0, [each.target for each in wanted]).sum(axis=0) if wanted else NOTHING
-    return total
-
-
 def _requested(pod: Pod, names: Collection[str]) -> FloatArray:
-    """float64 (2,): what these containers of a pod request; 0 where there is no request."""
-    requests = [container.requests for container in pod.containers if container.name in names]
-    total: FloatArray = np.fmax(0.0, requests).sum(axis=0) if requests else NOTHING
+    """float64 (2,): what these containers of a pod request."""
+    return _sum([container.requests for container in pod.containers if container.name in names])
+
+
+def _sum(amounts: Sequence[Amounts]) -> FloatArray:
+    """float64 (2,): sum of cores and of bytes; a missing amount counts as 0."""
+    total: FloatArray = np.fmax(0.0, amounts).sum(axis=0) if amounts else NOTHING
     return total
 
 

@@ -1,13 +1,12 @@
 """The PhaseProfile of a VPA: the phases of its containers, what comes next, and why their targets are what they are.
 
-In each round only some of the changed profiles are written, the longest waiting first. In a large cluster, some pod of
-most VPAs changes phase in every round; statuses must not wait for the profiles, nor should the API server be busy with
-them.
+In each round only some of the changed profiles are written, the longest waiting first: in a large cluster some pod of
+most VPAs changes phase in every round, and statuses must not wait for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
 from math import isnan
@@ -49,8 +48,7 @@ SAVE_STATE_UP_TO = 20
 """While no more profiles than this are to be written, each contains the state that survives a restart."""
 
 MODEL_REFUSED = "ModelRefused"
-"""Condition of a PhaseProfile while a newer model is refused. VPAs do not have it: another recommender would keep it,
-as it keeps all conditions that it does not know."""
+"""Condition of a PhaseProfile while a newer model is refused. On a VPA another recommender would keep it for ever."""
 
 
 class _PendingProfile(NamedTuple):
@@ -65,21 +63,21 @@ class _PendingProfile(NamedTuple):
 class ProfilePublisher:
     """Writes the PhaseProfiles of VPAs, `max_per_round` at most, besides those with a new kill.
 
-    `refusal` returns why a newer model is not used, if one is refused; `clock` dates the profiles.
+    `refusal` says why a newer model is not used, if one is refused; `clock` dates the profiles.
     """
 
     def __init__(
         self,
         view: View,
         engine: Engine,
-        refusal: Callable[[], Refusal | None],
         clock: WallClock,
         stopwatch: MonotonicClock,
         writers: WriterPool,
         max_per_round: float,
     ) -> None:
-        self._view, self._engine, self._refusal, self._writers = view, engine, refusal, writers
+        self._view, self._engine, self._writers = view, engine, writers
         self._clock, self._stopwatch, self._max_per_round = clock, stopwatch, max_per_round
+        self.refusal: Refusal | None = None
 
     def publish(self, states: Iterable[VpaState], report: Report) -> None:
         """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle."""
@@ -114,7 +112,7 @@ class ProfilePublisher:
         """Write a kill for memory that the profile lacks; the profile remains to be written in its turn."""
         with report.guard(_name_of(state)):
             if self.has_unsaved_kill(state):
-                self._view.write_profile(state.vpa, profile_of(state, self._engine, self._refusal(), with_state=True))
+                self._view.write_profile(state.vpa, profile_of(state, self._engine, self.refusal, with_state=True))
                 state.saved_kill_s = self._engine.killed_s(state.groups.values())
 
     def has_unsaved_kill(self, state: VpaState) -> bool:
@@ -122,10 +120,7 @@ class ProfilePublisher:
         return self._engine.killed_s(state.groups.values()) != state.saved_kill_s
 
     def _pending(self, states: Iterable[VpaState], now_s: float, report: Report) -> list[_PendingProfile]:
-        """Profiles that changed.
-
-        One that is pending stays so without being compared again: in a large cluster most are.
-        """
+        """Profiles that changed; one that is pending is not compared again: in a large cluster most are."""
         waiting: list[_PendingProfile] = []
 
         def update(state: VpaState) -> None:
@@ -139,9 +134,8 @@ class ProfilePublisher:
         return waiting
 
     def _write(self, state: VpaState, now_s: float, *, with_state: bool) -> None:
-        refusal = self._refusal()
-        signature = signature_of(state, self._engine, refusal)
-        status = profile_of(state, self._engine, refusal, with_state=with_state)
+        signature = signature_of(state, self._engine, self.refusal)
+        status = profile_of(state, self._engine, self.refusal, with_state=with_state)
         self._view.write_profile(state.vpa, status | {"updated": format_time(self._clock())})
         state.profile_signature = signature
         if with_state:
@@ -152,7 +146,7 @@ class ProfilePublisher:
         return [version for _, version in self._engine.revisions_of(state.groups.values())]
 
     def _is_changed(self, profile: _PendingProfile, now_s: float) -> bool:
-        signature = signature_of(profile.state, self._engine, self._refusal())
+        signature = signature_of(profile.state, self._engine, self.refusal)
         return signature != profile.state.profile_signature or self._is_stale(profile, now_s)
 
     def _is_stale(self, profile: _PendingProfile, now_s: float) -> bool:
@@ -180,10 +174,9 @@ def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> ob
 
 
 def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with_state: bool) -> Json:
-    """The status of a VPA's PhaseProfile, bounded in size whatever the number of pods.
+    """The status of a VPA's PhaseProfile, bounded in size, `with_state` with what is needed after a restart.
 
-    It contains times, not durations, so that it stays true while nothing changes. `with_state` adds what is needed to
-    resume after a restart.
+    It contains times, not durations, so that it stays true while nothing changes.
     """
     chosen = sorted(state.targets.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
     whys = {name: engine.why(target.group) for name, target in chosen}
@@ -310,9 +303,8 @@ def _why(why: Why) -> Json:
     cpu_cores, memory_bytes = why.forecast
     if not (isnan(cpu_cores) or isnan(memory_bytes)):
         entry["forecastCpuCores"], entry["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
-    for name, amount in zip(("defaultCpuCores", "defaultMemoryBytes"), why.default, strict=True):
-        if not isnan(amount):
-            entry[name] = round(amount, 3)
+    defaults = zip(("defaultCpuCores", "defaultMemoryBytes"), why.default, strict=True)
+    entry |= {name: round(amount, 3) for name, amount in defaults if not isnan(amount)}
     if why.rule:
         entry["rule"] = why.rule[: 2 * MAX_MESSAGE_CHARS]
     return entry

@@ -1,8 +1,8 @@
-"""Resizes pending pods to what is recommended now, instead of what was recommended when they were created.
+"""Resizes pending pods to what is recommended now.
 
-The VPA's admission controller applies the recommendation of the moment when a pod is created, and there is none for a
-new VPA; its updater acts only on running pods. Without this, a job of a well-known class waits, and makes others wait,
-for room that it will never use.
+The VPA's admission controller applies what is recommended when a pod is created, which for a new VPA is nothing; its
+updater acts only on running pods. Without this, a job of a well-known class waits, and makes others wait, for room that
+it will never use.
 
 While no other pod of the VPA is live, the target is for the pending ones, and their requests are lowered to it. Beside
 running pods the target is for those; requests then never go below what the class needs at a start, and stay as they are
@@ -33,6 +33,7 @@ from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.publisher import WriterPool
 from recommender.records import CPU, RESOURCES, Amounts, amounts_of
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -51,38 +52,36 @@ Resize = tuple[Pod, tuple[Change, ...]]
 
 
 class RefusedResize(NamedTuple):
-    """A refused resize of a pod: the changes, the reason, and when (monotonic seconds)."""
-
     changes: tuple[Change, ...]
     why: str
-    at_s: float
+    at_s: float  # monotonic
 
 
 class PendingPodResizer:
     """Resizes pending pods; the index says which VPA owns a container that several select."""
 
-    def __init__(self, view: View, index: ContainerIndex, engine: Engine, writers: WriterPool) -> None:
-        self._view, self._index, self._engine, self._writers = view, index, engine, writers
-        self._refused: dict[str, RefusedResize] = {}
+    def __init__(
+        self, view: View, index: ContainerIndex, engine: Engine, stopwatch: MonotonicClock, writers: WriterPool
+    ) -> None:
+        self._view, self._index, self._engine = view, index, engine
+        self._stopwatch, self._writers = stopwatch, writers
+        self._refused: dict[str, RefusedResize] = {}  # by the UID of the pod
 
-    def resize(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
-        """Resize each pending pod to what is published for its containers; skip those that were refused recently.
-
-        `now_s` is monotonic: a clock that is set back must not put off the next attempt.
-        """
+    def resize(self, states: Iterable[VpaState], report: Report) -> None:
+        """Resize each pending pod to what is published for its containers; skip those that were refused recently."""
+        now_s = self._stopwatch()  # a wall clock that is set back would put off the next attempt
         resizes: list[Resize] = []
         report.each(states, VpaState.name, lambda state: resizes.extend(self._resizes(state)))
-        before = self._refused
-        self._refused = {
-            pod.uid: before[pod.uid]
-            for pod, changes in resizes
-            if pod.uid in before and before[pod.uid].changes == changes and now_s - before[pod.uid].at_s < RETRY_AFTER_S
-        }
-        for pod, _ in resizes:
-            if (refusal := self._refused.get(pod.uid)) is not None:
-                report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {refusal.why}"
-        due = sorted((resize for resize in resizes if resize[0].uid not in self._refused), key=_age)
-        due = due[:MAX_RESIZES_PER_ROUND]
+        due: list[Resize] = []
+        before, self._refused = self._refused, {}
+        for pod, changes in resizes:
+            refused = before.get(pod.uid)
+            if refused is None or refused.changes != changes or now_s - refused.at_s >= RETRY_AFTER_S:
+                due.append((pod, changes))
+                continue
+            self._refused[pod.uid] = refused
+            report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {refused.why}"
+        due = sorted(due, key=_age)[:MAX_RESIZES_PER_ROUND]
         for (pod, changes), outcome in self._writers.run(due, lambda resize: self._view.resize_waiting(*resize)):
             with report.guard(f"pod {pod.key}"):
                 try:

@@ -9,7 +9,7 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
-from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage, usage_of
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage, usage_of
 from recommender.records import Sample
 
 
@@ -31,10 +31,10 @@ def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
         {"name": "d", "usage": {"cpu": 0.25, "memory": "1073741824000m"}},
     ]
     expected = [(0.25, 2**20), (0.0015, 1000.0), (0.0, 0.0), (0.25, 2**30)]
-    together = usage_of({"items": [pod_metrics(containers)]}).samples
+    together = dict(usage_of({"items": [pod_metrics(containers)]}).samples)
     for container, used in zip(containers, expected, strict=True):
         sample = {ContainerKey("n", "p", container["name"]): (1787385600.0, *used)}
-        assert usage_of({"items": [pod_metrics([container])]}).samples == sample
+        assert dict(usage_of({"items": [pod_metrics([container])]}).samples) == sample
         assert sample.items() <= together.items()
 
 
@@ -46,7 +46,7 @@ def test_a_missing_or_negative_amount_is_absent_and_never_zero() -> None:
         {"name": "d"},
         {"name": "e", "usage": {"cpu": "-5n", "memory": "1Ki"}},
     ]
-    found = {key.container: use for key, use in usage_of({"items": [pod_metrics(containers)]}).samples.items()}
+    found = {key.container: use for key, use in usage_of({"items": [pod_metrics(containers)]}).samples}
     assert set(found) == {"a", "b", "e"}
     for name in ("a", "e"):
         assert math.isnan(found[name].cpu_cores)
@@ -68,24 +68,27 @@ def test_a_pod_with_a_malformed_amount_is_reported_and_the_others_are_read(resou
     report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": usage}])]})
     problem = f"PodMetrics n/broken: containers[0].usage.{resource} is not a quantity: {str(amount)[:40]!r}"
     sample = Sample(1787385600.0, 5e-9, 1024.0)
-    assert report == UsageReport({ContainerKey("n", "p", "a"): sample}, {"n/broken": problem})
+    assert (dict(report.samples), report.broken) == ({ContainerKey("n", "p", "a"): sample}, {"n/broken": problem})
 
 
 def test_an_answer_without_items_has_no_samples() -> None:
-    assert usage_of({"items": None}) == UsageReport({}, {})
+    report = usage_of({"items": None})
+    assert (dict(report.samples), report.broken) == ({}, {})
 
 
 @pytest.mark.parametrize(("cpu", "memory"), [("9" * 400 + "n", "1Ki"), ("5n", "9" * 400 + "Ki")])
 def test_an_amount_too_large_for_a_float_affects_only_its_own_pod(cpu: str, memory: str) -> None:
     endless = pod_metrics([{"name": "a", "usage": {"cpu": cpu, "memory": memory}}], name="endless")
     report = usage_of({"items": [endless, pod_metrics([{"name": "a", "usage": {"cpu": "5n", "memory": "1Ki"}}])]})
-    assert ContainerKey("n", "p", "a") in report.samples
-    assert max(report.samples[ContainerKey("n", "endless", "a")][1:]) >= 1e300, "more than any machine has"
+    samples = dict(report.samples)
+    assert ContainerKey("n", "p", "a") in samples
+    assert max(samples[ContainerKey("n", "endless", "a")][1:]) >= 1e300, "more than any machine has"
 
 
 def test_usage_without_a_timestamp_is_reported() -> None:
     timeless = pod_metrics([{"name": "a", "usage": {"cpu": "1n", "memory": "1Ki"}}], timestamp=None)
-    assert usage_of({"items": [timeless]}) == UsageReport({}, {"n/p": "PodMetrics n/p: timestamp is missing"})
+    report = usage_of({"items": [timeless]})
+    assert (dict(report.samples), report.broken) == ({}, {"n/p": "PodMetrics n/p: timestamp is missing"})
 
 
 def test_a_cluster_without_the_metrics_api_raises_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,6 @@ from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_
 from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import metrics_api_usage
 from recommender.records import CPU, ContainerRecommendation
 
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
@@ -96,7 +95,7 @@ class Stage:
 def run_watches(stage: Stage) -> Iterator[Callable[[], bool]]:
     """Run all watches; the function returns whether the refusal was logged and contact is not yet restored."""
     scope = Scope(namespace=None)
-    view = ClusterView(stage.api, scope, metrics_api_usage(stage.api), observe_only=True)
+    view = ClusterView(stage.api, scope, lambda _: read_usage(stage.api), observe_only=True)
     auto = AutoView(stage.api, view, scope)
     auto.start()
     view.start()

@@ -14,11 +14,10 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
-from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import metrics_api_usage
 from recommender.records import Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of
@@ -39,11 +38,11 @@ class Measured(FakeView):
         super().__init__()
         self.raw["job"], self.pods["job"] = a_vpa(), [a_pod("job-1")]
         api = connect(kubeconfig(folder / "config", server.url), user_agent="phasewise-tests")
-        self._usage = metrics_api_usage(api)
+        self._api = api
 
     def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         yield from super().samples()
-        yield from self._usage(self.now_s).samples
+        yield from read_usage(self._api).samples
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.vpas.checkpoints import CHECKPOINTS, CONTAINER_UNUSED_S, CheckpointKey
 from recommender.live.outside import cluster_view
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.steady_clock import STEADY_S
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import RecentUsage
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
 from recommender.units import format_time
@@ -63,7 +63,7 @@ def server() -> Server:
 
 @pytest.fixture
 def view(server: Server, clock: Clock) -> ClusterView:
-    return ClusterView(server, Scope(), lambda _: RecentUsage([]))  # type: ignore[arg-type]
+    return ClusterView(server, Scope(), lambda _: UsageReport([]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("status", "written"), [("True", [OTHER]), ("False", [JOB, OTHER])])

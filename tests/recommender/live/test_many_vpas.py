@@ -119,7 +119,7 @@ def test_with_many_vpas_a_profile_has_its_saved_state_only_once_a_cycle(many: Ma
     saved_states = {name: sum("state" in profile for profile in written) for name, written in many.profiles.items()}
     assert set(saved_states.values()) <= {2, 3, 4}  # at first, at the first decision, and once a cycle
     many.profiles.clear()
-    ours.refusal = Refusal("it is damaged", many.now_s)
+    ours.profiles.refusal = Refusal("it is damaged", many.now_s)
     run_rounds(ours, many, 1)
     assert len(many.profiles) == VPAS
     without = [name for name, written in many.profiles.items() if "state" not in written[-1]]
@@ -248,14 +248,14 @@ def test_with_no_time_left_nothing_is_written_and_everything_is_counted(many: Ma
 
 
 def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: Many, ours: Recommender) -> None:
-    ours.refusal = Refusal("the folder is damaged", many.now_s)
+    ours.profiles.refusal = Refusal("the folder is damaged", many.now_s)
     run_rounds(ours, many, 1)
     (conditions,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
     assert "ModelRefused" in conditions and "bundled stays in use: the folder is damaged" in conditions
     many.profiles.clear()
     run_rounds(ours, many, 1)
     assert len(many.profiles) < VPAS / 2, "each is written once"
-    ours.refusal = None
+    ours.profiles.refusal = None
     run_rounds(ours, many, 1)
     assert all("conditions" not in profiles[-1] for profiles in many.profiles.values())
     assert len(many.profiles) == VPAS

@@ -16,11 +16,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Quota, read_node, read_quota
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.workloads.ownership import workload_reader
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.room import MIN_KEPT_CONSTRAINTS, Rooms
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import RecentUsage
 from tests.fakes.records import a_container, a_vpa, pod_of
 
 GIB, INF = 2.0**30, math.inf
@@ -202,7 +202,7 @@ class Empty:
 
 
 def test_a_vpa_that_was_deleted_while_another_process_led_takes_no_share_of_a_quota() -> None:
-    view = ClusterView(cast(Api, Empty()), Scope(), lambda _: RecentUsage([]))
+    view = ClusterView(cast(Api, Empty()), Scope(), lambda _: UsageReport([]))
     view._rooms = rooms([quota(hard={"cpu": "10"}, used={"cpu": "4"})])
     targets = {name: {"apiVersion": "apps/v1", "kind": "Deployment", "name": name} for name in ("job", "other")}
     vpas = [read_vpa(a_vpa(name, targetRef=target)) for name, target in targets.items()]

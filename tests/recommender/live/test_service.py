@@ -90,6 +90,7 @@ class Rounds:
         self.proceed.set()
         self.error: BaseException | None = None
         self.vpas: dict[Any, Any] = {}
+        self.profiles = SimpleNamespace()
         groups = SimpleNamespace(arrays=GroupArrays())
         self.engine = SimpleNamespace(
             adopt=lambda model: None,

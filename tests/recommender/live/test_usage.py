@@ -12,10 +12,10 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import InterruptibleUsage, KeyedSample, RecentUsage
+from recommender.live.view.usage import InterruptibleUsage
 from recommender.records import Sample
 from tests.fakes.records import a_pod
 
@@ -25,19 +25,19 @@ ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 def test_samples_of_the_source_are_returned_in_order() -> None:
     times_s: list[float] = []
 
-    def source(now_s: float) -> RecentUsage:
+    def source(now_s: float) -> UsageReport:
         times_s.append(now_s)
-        return RecentUsage(iter((ONE, ONE)), {"ns/bad": "no number"})
+        return UsageReport(iter((ONE, ONE)), {"ns/bad": "no number"})
 
     usage = InterruptibleUsage(source)
-    assert usage.samples(7.0) == RecentUsage([ONE, ONE], {"ns/bad": "no number"})
+    assert usage.samples(7.0) == UsageReport([ONE, ONE], {"ns/bad": "no number"})
     assert usage.samples(8.0).samples == [ONE, ONE]
     assert times_s == [7.0, 8.0]
 
 
 def test_unreadable_metrics_of_a_pod_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     broken = {"ns/bad": "PodMetrics ns/bad: timestamp is not a string"}
-    view = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([ONE], broken))
+    view = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([ONE], broken))
     for _ in range(2):
         assert list(view.samples()) == [ONE]
         assert view.unreadable == 1
@@ -49,7 +49,7 @@ def test_unreadable_metrics_of_a_pod_are_logged_once_and_counted(caplog: pytest.
 
 def test_pods_that_finish_on_their_own_are_returned_once_and_deleted_ones_never() -> None:
     """A program may exit with 0 when it is stopped: such a run is incomplete."""
-    view, alive = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([], {})), a_pod("pod-0")
+    view, alive = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([], {})), a_pod("pod-0")
     done, stopped = replace(alive, phase="Succeeded"), replace(alive, phase="Succeeded", deleting=True)
     changes = [(None, done), (alive, done), (done, stopped), (done, None), (replace(alive, deleting=True), stopped)]
     for old, new in changes:
@@ -59,21 +59,21 @@ def test_pods_that_finish_on_their_own_are_returned_once_and_deleted_ones_never(
 
 
 def test_an_error_of_the_source_between_samples_is_raised() -> None:
-    def samples() -> Iterable[KeyedSample]:
+    def samples() -> Iterable[tuple[ContainerKey, Sample]]:
         yield ONE
         raise Unreachable("no Prometheus")
 
     with pytest.raises(Unreachable, match="no Prometheus"):
-        InterruptibleUsage(lambda _: RecentUsage(samples())).samples(0.0)
+        InterruptibleUsage(lambda _: UsageReport(samples())).samples(0.0)
 
 
 def test_a_stop_ends_the_wait_for_a_source_that_hangs() -> None:
     release, called = threading.Event(), threading.Event()
 
-    def source(_: float) -> RecentUsage:
+    def source(_: float) -> UsageReport:
         called.set()
         release.wait()
-        return RecentUsage([])
+        return UsageReport([])
 
     usage = InterruptibleUsage(source)
 
