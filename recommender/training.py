@@ -82,18 +82,10 @@ def train(
         raise NotEnoughData(
             f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
         )
-    step_s = _most_common_step_s(series)
-    cycle_samples = options.cycle_on(step_s)
-    detector, count = fit_detector(series, options.detector, cycle_samples, progress)
-    facts: dict[str, Any] = {
-        "containers": len(series),
-        "samples": int(sum(s.present.sum() for s in series)),
-        "step_s": step_s,
-        "cycle_s": cycle_samples * step_s,
-        "cycle_samples": cycle_samples,
-        "target_violation": list(options.target_violation),
+    facts = training_facts(series, options, data_hash)
+    detector, count = fit_detector(series, options.detector, facts["cycle_samples"], progress)
+    facts |= {
         "seed": options.detector.seed,
-        "data_sha256": data_hash,
         "epochs": int(detector.encoder.n_epochs_),
         "reconstruction_error": float(min(detector.encoder.errors_)),
     }
@@ -105,6 +97,20 @@ def train(
             "forecast_loss": {str(k): v for k, v in count.forecast_loss.items()},
         }
     return with_forecasts(detector, series, options, facts, progress)
+
+
+def training_facts(series: Sequence[UsageSeries], options: TrainingOptions, data_hash: str) -> dict[str, Any]:
+    """Facts for the manifest: the size of the data, their grid, and what was trained for."""
+    step_s = _most_common_step_s(series)
+    return {
+        "containers": len(series),
+        "samples": int(sum(s.present.sum() for s in series)),
+        "step_s": step_s,
+        "cycle_s": options.cycle_on(step_s) * step_s,
+        "cycle_samples": options.cycle_on(step_s),
+        "target_violation": list(options.target_violation),
+        "data_sha256": data_hash,
+    }
 
 
 def with_forecasts(

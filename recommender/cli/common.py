@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -20,9 +19,6 @@ from recommender.sources.mapping import parse_map
 from recommender.units import parse_duration_s, parse_time_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells report it."""
 
 
 class Parsed(click.ParamType[Any, Any]):
@@ -64,9 +60,6 @@ MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""
 
 
-MAP = Parsed("new=old[:unit]", parse_map)
-
-
 def comma_list(text: str | None) -> tuple[str, ...]:
     """Split a comma-separated list; empty items are dropped."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
@@ -76,14 +69,13 @@ def source_argument(required: bool) -> Callable[[Command], Command]:
     return click.argument("source", nargs=-1, required=required, type=FILE)
 
 
-def map_option(command: Command) -> Command:
-    return click.option(
-        "--map",
-        "columns",
-        type=MAP,
-        multiple=True,
-        help="Read a column under another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
-    )(command)
+map_option = click.option(
+    "--map",
+    "columns",
+    type=Parsed("new=old[:unit]", parse_map),
+    multiple=True,
+    help="Read a column under another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
+)
 
 
 def check_parquet_target(path: str | Path) -> None:
@@ -106,26 +98,11 @@ def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[Path]) ->
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a callback (task, done, total) that draws progress bars on stderr if that is a terminal."""
     from rich.console import Console  # noqa: PLC0415 - keeps rich out of the memory of long-running commands
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn  # noqa: PLC0415
 
     stderr = Console(stderr=True)
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=stderr,
-        transient=True,
-        disable=not stderr.is_terminal,
-    )
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
     tasks: dict[str, Any] = {}
 
     def advance(task: str, done: int, total: int) -> None:
@@ -146,15 +123,13 @@ def run_as_process(cli: click.Command, arguments: Sequence[str] | None = None) -
     """Run the command line and exit with its exit code."""
     # A Python file beside the data must not be imported by the processes that this one starts.
     os.environ["PYTHONSAFEPATH"] = "1"
+    # Unwinds the stack as Ctrl-C does, so that temporary files are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(cli, arguments))
 
 
 def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    0 done, 1 failed, 2 misuse or bad input, 130 interrupted.
-    """
-    _end_on_sigterm()
+    """Run the command line and return its exit code: 0 done, 1 failed, 2 misuse or bad input, 130 interrupted."""
     try:
         given = None if arguments is None else list(arguments)
         result = cli.main(args=given, prog_name="phasewise", standalone_mode=False)
@@ -166,23 +141,13 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         say("phasewise: interrupted; unfinished files were removed")
-        return EXIT_INTERRUPTED
+        return 128 + signal.SIGINT  # as shells report it
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe; without this, Python's flush at exit would fail again.
         sys.stdout = None
         return 1
     except OSError as error:
-        reason = error.strerror or str(error)
-        what = f"{error.filename}: {reason}" if error.filename else reason
-        say(f"phasewise: {what}. Check the path, its permissions and the free disk space.")
+        place, reason = f"{error.filename}: " if error.filename else "", error.strerror or str(error)
+        say(f"phasewise: {place}{reason}. Check the path, its permissions and the free disk space.")
         return 1
     return result if isinstance(result, int) else 0  # an int comes from `Context.exit`
-
-
-def _end_on_sigterm() -> None:
-    """Make SIGTERM unwind the stack as Ctrl-C does, so that temporary files are removed."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import orjson
-from rich.table import Table
+from rich.table import Column, Table
 
 from recommender.cli.common import FILE, refuse_overwriting, say
 from recommender.errors import BadArtifact, Misuse
@@ -76,9 +76,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
     result = GraphPredictor(_load(graph)).score(_read(sequences))
     if json_path is not None:
         return _write_json(asdict(result), json_path)
-    table = Table(title="next different phase")
-    for name in ("transitions", "correct (top 1)", "log-loss"):
-        table.add_column(name, justify="right")
+    table = Table(*map(_numbers, ("transitions", "correct (top 1)", "log-loss")), title="next different phase")
     table.add_row(str(result.transitions), f"{result.top1:.1%}", f"{result.log_loss:.3f}")
     return report_console().print(table)
 
@@ -110,10 +108,8 @@ def prototypes_command(sequences: Path, json_path: str | None) -> None:
     if json_path is not None:
         listed = [{**asdict(one), "path": list(one.path)} for one in found]
         return _write_json({"executions": len(runs), "prototypes": listed}, json_path)
-    table = Table(title=f"{counted(len(found), 'prototype')} of {counted(len(runs), 'execution')}")
-    table.add_column("path")
-    for name in ("executions", "share", "cumulative"):
-        table.add_column(name, justify="right")
+    title = f"{counted(len(found), 'prototype')} of {counted(len(runs), 'execution')}"
+    table = Table("path", *map(_numbers, ("executions", "share", "cumulative")), title=title)
     for one in found[:SHOWN_PROTOTYPES]:
         table.add_row(" ".join(one.path), str(one.count), f"{one.share:.1%}", f"{one.cumulative_share:.1%}")
     report_console().print(table)
@@ -138,19 +134,22 @@ def explain_command(graph: Path, sequences: Path, container: str | None, json_pa
     if json_path is not None:
         return _write_json(explanation, json_path)
     console, (phase, samples) = report_console(), runs[-1]
-    remaining = _remaining(explanation["expected_remaining_samples"])
-    console.print(f"phase {phase} for {counted(samples, 'sample')}; {remaining}")
+    remaining = explanation["expected_remaining_samples"]
+    more = "a phase that the graph has never seen" if remaining is None else f"about {remaining:.1f} more expected"
+    following = ", ".join(f"phase {phase} {share:.1%}" for phase, share in _likeliest(explanation["next_phase"]))
+    console.print(f"phase {phase} for {counted(samples, 'sample')}; {more}")
     console.print(f"if it ends now, the container ends with probability {explanation['end_if_over']:.1%}")
-    console.print(f"otherwise next: {_shares(explanation['next_phase'])}")
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("matching context")
-    table.add_column("runs", justify="right")
-    table.add_column("weight", justify="right")
-    table.add_column("next phase: runs")
+    console.print(f"otherwise next: {following}")
+    columns = ("matching context", _numbers("runs"), _numbers("weight"), "next phase: runs")
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for step in explanation["steps"]:
         followed = ", ".join(f"{phase}: {count:.0f}" for phase, count in _likeliest(step["next"]))
         table.add_row(step["agrees"], f"{step['seen']:.0f}", f"{step['own_weight']:.0%}", followed)
     return console.print(table)
+
+
+def _numbers(header: str) -> Column:
+    return Column(header, justify="right")
 
 
 def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
@@ -162,14 +161,6 @@ def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
     if name not in found:
         raise Misuse(f"{sequences}: no container {name}. The first of {len(found)} is {next(iter(found))}.")
     return runs_of(found[name])
-
-
-def _remaining(samples: float | None) -> str:
-    return "a phase that the graph has never seen" if samples is None else f"about {samples:.1f} more expected"
-
-
-def _shares(next_phase: dict[str, float]) -> str:
-    return ", ".join(f"phase {phase} {share:.1%}" for phase, share in _likeliest(next_phase))
 
 
 def _likeliest(followers: dict[str, float]) -> list[tuple[str, float]]:

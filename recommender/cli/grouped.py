@@ -157,15 +157,11 @@ def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
 
 def _validated(file: Path, key: str, option: click.Option, value: object, ctx: click.Context) -> Any:
     """Convert a value to command-line text and check that the option accepts it."""
-    values = value if isinstance(value, list) else [value]
-    if option.is_flag and not isinstance(value, bool):
-        raise Misuse(f"{file}: {key}: {value!r} is neither true nor false. Write one of them.")
-    if any(v is None or isinstance(v, dict | list) or isinstance(v, bool) != bool(option.is_flag) for v in values):
-        wanted = "a value, or a list of them" if option.multiple else "one value"
+    values = value if isinstance(value, list) and option.multiple else [value]
+    if any(one is None or isinstance(one, dict | list) or isinstance(one, bool) != option.is_flag for one in values):
+        wanted = "true or false" if option.is_flag else "a value, or a list of them" if option.multiple else "one value"
         raise Misuse(f"{file}: {key}: {value!r} does not fit. Write {wanted}.")
-    if isinstance(value, list) and not option.multiple:
-        raise Misuse(f"{file}: {key}: it takes one value, not a list. Write {key}: VALUE.")
-    texts = [v if option.is_flag else str(v) for v in values]
+    texts = [one if option.is_flag else str(one) for one in values]
     given = texts if option.multiple else texts[0]
     try:
         option.type_cast_value(ctx, given)

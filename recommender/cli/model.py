@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 import orjson
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from recommender import __version__, artifacts
@@ -32,7 +32,7 @@ from recommender.report.page_words import feature_rows
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.training import TrainingOptions, gather, with_forecasts
+from recommender.training import TrainingOptions, gather, training_facts, with_forecasts
 from recommender.units import counted, format_duration
 
 
@@ -80,11 +80,9 @@ def price_words(demand: DemandModel) -> str:
 
 
 def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("phase", "share", "CPU", "memory"):
-        table.add_column(title, justify="right")
-    table.add_column("next")
-    table.add_column("in words", overflow="fold")
+    numbers = (Column(title, justify="right") for title in ("phase", "share", "CPU", "memory"))
+    columns = (*numbers, "next", Column("in words", overflow="fold"))
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in feature_rows(statistics):
         following = _next_phases(model, row["phase"])
         table.add_row(str(row["phase"]), f"{row['share']:.1%}", row["cpu"], row["memory"], following, row["words"])
@@ -165,13 +163,7 @@ def split(
         )
         facts = {
             **model.facts,
-            "containers": len(series),
-            "samples": int(sum(s.present.sum() for s in series)),
-            "step_s": opened.step_s,
-            "cycle_s": options.cycle_on(opened.step_s) * opened.step_s,
-            "cycle_samples": options.cycle_on(opened.step_s),
-            "target_violation": list(options.target_violation),
-            "data_sha256": opened.data_hash,
+            **training_facts(series, options, opened.data_hash),
             "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
         }
         facts.pop("phases_chosen", None)  # how the number before the split was chosen

@@ -16,22 +16,20 @@ from prometheus_client import CollectorRegistry
 from recommender import model as models
 from recommender.cli.grouped import config_option, grouped, settings_from, settings_of
 from recommender.cli.live_options import (
+    AUTO_OPTION,
     BAND_OPTIONS,
     LIMIT_OPTIONS,
     OPERATION,
     RAIL_OPTIONS,
-    TIMING_OPTIONS,
-    Replicas,
-    make_limits,
-    make_rails,
-)
-from recommender.cli.live_rounds import (
-    AUTO_OPTION,
     SCOPE_OPTIONS,
+    TIMING_OPTIONS,
     ApiServer,
     PrometheusOptions,
     Recording,
+    Replicas,
     Rounds,
+    make_limits,
+    make_rails,
     make_scope,
 )
 from recommender.cli.logs import with_log_options

@@ -72,7 +72,7 @@ class RawSamples:
         return len(self.times_s)
 
     def as_table(self) -> pa.Table:
-        """Convert to an Arrow table, see `schema`."""
+        """An Arrow table with `schema`, but dictionaries of texts."""
         columns = [self.container, self.times_s, self.rows, *self.values.values(), *self.labels.values()]
         return pa.table(columns, names=schema(self.values, self.labels).names)
 
@@ -80,19 +80,19 @@ class RawSamples:
     def from_tables(cls, tables: Sequence[pa.Table]) -> RawSamples:
         """Concatenate tables of `as_table`; columns that some of them lack are empty there."""
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
-        columns = {name: table.column(name).chunk(0) for name in table.column_names}
-
-        def text(column: pa.Array) -> pa.DictionaryArray:
-            return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        columns = {
+            name: column.chunk(0).dictionary_encode() if pa.types.is_string(column.type) else column.chunk(0)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
 
         def starting_with(prefix: str) -> dict[str, pa.Array]:
             return {name.removeprefix(prefix): columns[name] for name in columns if name.startswith(prefix)}
 
         return cls(
-            text(columns["container"]),
+            columns["container"],
             columns["time_s"].to_numpy(),
             {name: column.to_numpy(zero_copy_only=False) for name, column in starting_with(_VALUE).items()},
-            {name: text(column) for name, column in starting_with(_LABEL).items()},
+            starting_with(_LABEL),
             columns["row"].to_numpy(),
         )
 
@@ -107,14 +107,14 @@ def schema(values: Iterable[str], labels: Iterable[str]) -> pa.Schema:
 
 @dataclass(slots=True)
 class Origins:
-    """Maps rows of the source to files."""
+    """Where rows of the source are from."""
 
     files: list[Path] = field(default_factory=list)
     first_rows: list[int] = field(default_factory=list)
     n_rows: int = 0
 
     def begin_file(self, file: Path) -> None:
-        """Start a file: the rows numbered from now on belong to it."""
+        """Begin a file, to which the rows numbered from now on belong."""
         self.files.append(file)
         self.first_rows.append(self.n_rows)
 

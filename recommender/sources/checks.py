@@ -11,14 +11,7 @@ import numpy as np
 from recommender.errors import BadInput, Misuse
 from recommender.records import BoolArray, FloatArray
 from recommender.series import FINEST_STEP_S
-from recommender.sources.base import (
-    CPU_COLUMN,
-    INPUT_COLUMN,
-    MEMORY_COLUMN,
-    VALUE_COLUMNS,
-    Origins,
-    RawSamples,
-)
+from recommender.sources.base import CPU_COLUMN, INPUT_COLUMN, MEMORY_COLUMN, VALUE_COLUMNS, Origins, RawSamples
 from recommender.sources.mapping import TIME_COLUMNS
 from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
 
@@ -42,11 +35,9 @@ COUNTER_REMEDY = "if it counts CPU seconds, as container_cpu_usage_seconds_total
 
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
-    """Refuse negative, infinite and impossibly large numbers, and times outside 1970..2100.
+    """Raise BadInput for negative, infinite and impossibly large numbers, and times outside 1970..2100.
 
-    `raw_name`: maps our name of a column to the name in the file.
-
-    Raises BadInput: names file, row and column of the first such value.
+    `raw_name` maps our name of a column to the name in the file.
     """
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
@@ -92,16 +83,14 @@ def check_step(step_s: float, median_s: float, file: Path) -> None:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A container's samples that are plausible only in another unit."""
+    """Samples that are plausible only in another unit, maybe all of a container; `column` is the name in the file."""
 
     container: str
     row: int
     column: str
-    """Its name in the file."""
     low: float
     high: float
     whole_container: bool
-    """Whether the container has no other samples."""
 
 
 @dataclass(slots=True)
@@ -115,8 +104,7 @@ class UnitsCheck:
 
     memory: list[_Suspect] = field(default_factory=list)
     cpu: list[_Suspect] = field(default_factory=list)
-    small_column: str = ""
-    """Name in the file of a column of memory with small values; empty without one."""
+    small_column: str = ""  # name in the file of a column of memory with small values
     largest_bytes: float = 0.0
     least_ordinary_bytes: float = np.inf
     largest_fractional_cores: float = 0.0
@@ -139,10 +127,7 @@ class UnitsCheck:
         self.cpu += _suspects(raw, odd, many & ~odd, cpu, raw_name(CPU_COLUMN))
 
     def verdict(self, origins: Origins) -> list[str]:
-        """Return notes for the reader.
-
-        Raises BadInput: two units in one source.
-        """
+        """Notes for the reader; raises BadInput for two units in one source."""
         notes = []
         least_bytes, most_bytes = self.least_ordinary_bytes / 8, self.largest_bytes * 8
         for suspect in self.memory:

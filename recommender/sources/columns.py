@@ -40,7 +40,7 @@ _SHAPE = "Each row is a container at a moment, with its CPU and memory: reshape 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which of a file's columns has which role.
+    """Which of a file's columns have which role.
 
     `names`: of namespace, pod and container, the columns that there are.
     `time`, `values`: raw column, and factor to seconds, cores or bytes.
@@ -55,8 +55,7 @@ class Roles:
     @property
     def raw_columns(self) -> list[str]:
         """All raw columns to read, each once."""
-        wanted = [*self.names, self.time[0], *(raw for raw, _ in self.values.values()), *self.labels.values()]
-        return list(dict.fromkeys(wanted))
+        return list(dict.fromkeys((*self.names, self.time[0], *self.number_columns, *self.labels.values())))
 
     def raw_name(self, column: str) -> str:
         """The name in the file of our column."""
@@ -107,11 +106,8 @@ def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
 def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
     """Refuse mappings that would have no effect.
 
-    `file`: first file of the source.
-    `foreign`: all column names in the source.
-
     Raises Misuse: a mapping to a name that is not read.
-    Raises BadInput: a mapping from a name that no file has.
+    Raises BadInput: a mapping from a name that is not in `foreign`, the columns of all files; `file` is the first.
     """
     read = ("timestamp", *NAME_COLUMNS, *VALUE_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
@@ -137,12 +133,8 @@ def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) ->
     closest = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
     hint = f" The closest name is {closest[0]!r}." if closest else ""
     known = ", ".join(named[:12]) + (", ..." if len(named) > 12 else "")
-    return BadInput(
-        f"there is no column {name!r} among {known or 'no columns'}",
-        remedy=remedy + hint,
-        file=file,
-        column=name,
-    )
+    problem = f"there is no column {name!r} among {known or 'no columns'}"
+    return BadInput(problem, remedy=remedy + hint, file=file, column=name)
 
 
 def table_reader(
@@ -152,11 +144,7 @@ def table_reader(
     n_rows: float,
     tables: Callable[[Roles, bool], Iterable[pa.Table]],
 ) -> Reader:
-    """Make the reader of a file that is read as tables of raw columns.
-
-    `n_rows`: number of rows, or an estimate.
-    `tables`: reads the columns that have a role, at once or in batches.
-    """
+    """Make the reader of a file of about `n_rows`, whose raw columns `tables` reads, at once or in batches."""
     roles = resolve(file, header)
     kinds = schema(roles.values, roles.labels)
     row_bytes = 16 + 8 * len(roles.values) + 4 * (1 + len(roles.labels))
@@ -232,8 +220,7 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
     if not any(is_kind(kind) for is_kind in numeric):
         everywhere, problem = np.ones(len(column), dtype=bool), f"a column of type {kind} holds {{}}, not a number"
         check.refuse(everywhere, raw, problem, text_remedy(check.roles, raw))
-    numbers = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)
-    return np.asarray(numbers.to_numpy(), dtype=np.float64)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
 def text_remedy(roles: Roles, raw: str) -> str:

@@ -25,7 +25,7 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Progress,
 )
-from recommender.sources.export_parts import ExportPlan, is_done, locked_parts, part_file, parts_folder
+from recommender.sources.export_parts import ExportPlan, is_done, locked_parts, parts_folder
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_facts import ClassOf, Facts, query_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
@@ -48,9 +48,7 @@ _SCHEMA = pa.schema(
     [
         ("timestamp", pa.int64()),
         *((name, _TEXT) for name in NAME_COLUMNS),
-        (CPU_COLUMN, pa.float64()),
-        (MEMORY_COLUMN, pa.float64()),
-        *((name, pa.float64()) for name in (*REQUEST_COLUMNS, *FACT_COLUMNS)),
+        *((name, pa.float64()) for name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)),
         *((name, _TEXT) for name in LABEL_COLUMNS),
     ]
 )
@@ -78,7 +76,6 @@ def plan_export(
 ) -> ExportPlan:
     """Look at the data that are there and plan an export of them.
 
-    `asked`: see `ExportPlan`.
     `start_s`, `end_s`: unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
     `note`: called with notes for the user.
 
@@ -113,8 +110,7 @@ def export(
     """Fetch the missing parts, join all parts into one file, and remove them.
 
     Rows are sorted by time, then by container. After an error the finished parts are kept for the next attempt.
-
-    `class_of`: names the workload class of pods without a class label.
+    `class_of` names the workload class of pods without a class label.
 
     Raises NotEnoughData: there is no sample.
     Raises PrometheusError: a query failed.
@@ -122,15 +118,15 @@ def export(
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
     windows = plan.windows
-    files = [part_file(output, number) for number in range(len(windows))]
+    files = [parts_folder(output) / f"{number:06d}.parquet" for number in range(len(windows))]
     with locked_parts(output, plan):
         missing = [number for number, file in enumerate(files) if not is_done(file)]
-        progress("parts", len(files) - len(missing), len(files))
-        for done, number in enumerate(missing, start=1):
+        for done, number in enumerate(missing, start=len(files) - len(missing)):
+            progress("parts", done, len(files))
             begin_s, until_s = windows[number]
             facts = query_facts(client, settings, begin_s, until_s)
             _write_part(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, files[number])
-            progress("parts", len(files) - len(missing) + done, len(files))
+        progress("parts", len(files), len(files))
         columns = _columns_with_values(files)
         exported = _assemble(files, columns, output, progress) if columns else None
         shutil.rmtree(parts_folder(output))
@@ -160,8 +156,8 @@ def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
         [
             pa.array(block.timestamps),
             *(text([name[at] for name in block.containers]) for at in range(len(NAME_COLUMNS))),
-            *(pa.array(block.usage[:, at]) for at in range(2)),
-            *(pa.array(block.requests[:, at], from_pandas=True) for at in range(2)),
+            *(pa.array(column) for column in block.usage.T),
+            *(pa.array(column, from_pandas=True) for column in block.requests.T),
             *(pa.array(run_facts[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
             text(classes),
             text(block.nodes),
@@ -231,9 +227,7 @@ def explain_no_data(client: PrometheusClient, settings: UsageSettings, start_s: 
             f"{nothing} There is no {settings.cpu_metric}. Metrics here are {_listed(metrics)}; choose by --cpu-metric."
         )
     names = client.label_names(metric, start_s, end_s)
-    missing = [
-        ours for ours, theirs in zip(("namespace", "pod", "container"), labels.key, strict=True) if theirs not in names
-    ]
+    missing = [ours for ours, theirs in zip(NAME_COLUMNS, labels.key, strict=True) if theirs not in names]
     if missing:
         return f"{nothing} Its labels are {_listed(names)}; map them: --label {missing[0]}=LABEL."
     namespaces = client.label_values(labels.namespace, metric, start_s, end_s)

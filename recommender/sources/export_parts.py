@@ -8,11 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -31,7 +30,6 @@ class ExportPlan:
 
     `asked`: the command-line options that determine the content of the file, as given.
     `start_s`, `end_s`, `step_s`: first and last unix second, and the step in whole seconds.
-    `part_points`: steps in a part.
     `rate_window_s`, `staleness_s`: as measured by the first attempt.
     """
 
@@ -47,15 +45,8 @@ class ExportPlan:
     def windows(self) -> list[tuple[int, int]]:
         """First and last unix second of each part."""
         span_s = self.part_points * self.step_s
-        return [
-            (begin_s, min(begin_s + span_s - self.step_s, self.end_s))
-            for begin_s in range(self.start_s, self.end_s + 1, span_s)
-        ]
-
-
-def part_file(output: Path, number: int) -> Path:
-    """The path of part `number`."""
-    return parts_folder(output) / f"{number:06d}.parquet"
+        begins_s = range(self.start_s, self.end_s + 1, span_s)
+        return [(begin_s, min(begin_s + span_s - self.step_s, self.end_s)) for begin_s in begins_s]
 
 
 def is_done(part: Path) -> bool:
@@ -71,7 +62,6 @@ def is_done(part: Path) -> bool:
 
 
 def parts_folder(output: Path) -> Path:
-    """The folder of the parts of a file."""
     return output.with_name(output.name + UNFINISHED_SUFFIX)
 
 
@@ -93,10 +83,14 @@ def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None
         if folder.is_dir() and not any(folder.iterdir()):
             return None
         raise Misuse(f"{folder} holds no export that this version can continue. Remove it, or start with --restart.")
-    differing = sorted(name for name in {*asked, *plan.asked} if asked.get(name) != plan.asked.get(name))
+    differing = [
+        f"{name} was {plan.asked.get(name) or 'not given'}, is {asked.get(name) or 'not given'}"
+        for name in sorted({*asked, *plan.asked})
+        if asked.get(name) != plan.asked.get(name)
+    ]
     if differing:
         raise Misuse(
-            f"{folder} holds an unfinished export with other options: {_differences(differing, plan.asked, asked)}. "
+            f"{folder} holds an unfinished export with other options: {', '.join(differing)}. "
             "Give the same to continue it, or --restart to start over."
         )
     return plan
@@ -112,16 +106,13 @@ def locked_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise Misuse(
-            f"{output}: cannot write here ({reason}). Name a file in a folder that you may write to."
-        ) from error
+        problem = f"{output}: cannot write here ({(error.strerror or str(error)).lower()})"
+        raise Misuse(f"{problem}. Name a file in a folder that you may write to.") from error
     with _locked(folder):
         for stray in folder.glob(".*"):
             stray.unlink()
-        atomic_write_bytes(
-            folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2)
-        )
+        document = {"schema": _SCHEMA, **asdict(plan)}
+        atomic_write_bytes(folder / _PLAN, orjson.dumps(document, option=orjson.OPT_INDENT_2))
         yield
 
 
@@ -144,9 +135,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _differences(names: Sequence[str], before: Mapping[str, str], now: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} was {before.get(name) or 'not given'}, is {now.get(name) or 'not given'}" for name in names
-    )

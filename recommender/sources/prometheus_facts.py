@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from recommender.records import OOM_EXIT_CODE, RESOURCES, FloatArray
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
-from recommender.sources.prometheus_queries import UsageSettings, common_matchers, duration
+from recommender.sources.prometheus_queries import UsageSettings, duration, selected
 from recommender.sources.prometheus_usage import ContainerName, container_name
 from recommender.units import parse_size
 
@@ -47,7 +47,6 @@ class Facts:
     """The facts of a time range.
 
     `columns`: by column: value by (namespace, pod, container), (namespace, pod) or (node,).
-    `owners`: the controllers of pods.
     `init_containers`: containers that neither VPA nor recommender sizes.
     """
 
@@ -79,31 +78,28 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
     key, pod = labels.key, labels.key[:2]
     window = duration(end_s - start_s + REPORTING_DELAY_S)
 
-    def last(metric: str, *matchers: str) -> str:
-        return f"last_over_time({metric}{{{', '.join(matchers)}}}[{window}])"
-
-    def of_pods(metric: str, *matchers: str) -> str:
-        return last(metric, *matchers, *common_matchers(settings, labels))
+    def last(metric: str, *matchers: str, of: UsageSettings = settings) -> str:
+        return f"last_over_time({selected(metric, of, labels, *matchers)}[{window}])"
 
     def largest(query: str, by: Key) -> dict[Key, float]:
         return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + REPORTING_DELAY_S).largest(by)
 
-    columns = {name: largest(of_pods(metric), pod) for name, metric in _BY_POD.items()}
+    columns = {name: largest(last(metric), pod) for name, metric in _BY_POD.items()}
     # Of several reasons the last one counts: a container that completed may have failed and been restarted before.
-    ended = sorted(largest(f"{of_pods(_ENDED)} == 1", (*key, "reason")), key=lambda series: series[-1] == "Completed")
+    ended = sorted(largest(f"{last(_ENDED)} == 1", (*key, "reason")), key=lambda series: series[-1] == "Completed")
     columns["exit_code"] = {series[:-1]: _EXIT_CODES.get(series[-1], _OTHER_EXIT_CODE) for series in ended}
-    killed = of_pods(_KILLED, 'reason="OOMKilled"')
-    columns["oom_killed_at"] = largest(f"{of_pods(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)
-    sizes = largest(of_pods(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*pod, _INPUT_SIZE))
+    killed = last(_KILLED, 'reason="OOMKilled"')
+    columns["oom_killed_at"] = largest(f"{last(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)
+    sizes = largest(last(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*pod, _INPUT_SIZE))
     columns["input_size"] = {series[:-1]: parse_size(series[-1]) for series in sizes}
-    columns["devices"] = largest(of_pods(_REQUESTS, _DEVICES), key)
-    on_nodes = [matcher for matcher in (_CPU_OR_MEMORY, settings.selector.strip(" ,")) if matcher]
+    columns["devices"] = largest(last(_REQUESTS, _DEVICES), key)
+    allocatable = last(_ALLOCATABLE, _CPU_OR_MEMORY, of=replace(settings, namespaces=()))
     for names, amounts in (
-        (LIMIT_COLUMNS, largest(of_pods(_LIMITS, _CPU_OR_MEMORY), (*key, "resource"))),
-        (NODE_COLUMNS, largest(last(_ALLOCATABLE, *on_nodes), (labels.node, "resource"))),
+        (LIMIT_COLUMNS, largest(last(_LIMITS, _CPU_OR_MEMORY), (*key, "resource"))),
+        (NODE_COLUMNS, largest(allocatable, (labels.node, "resource"))),
     ):
         for name, resource in zip(names, RESOURCES, strict=True):
             columns[name] = {series[:-1]: value for series, value in amounts.items() if series[-1] == resource}
-    initial = client.series(f"{_INIT_CONTAINERS}{{{', '.join(common_matchers(settings, labels))}}}", start_s, end_s)
+    initial = client.series(selected(_INIT_CONTAINERS, settings, labels), start_s, end_s)
     init_containers = {container_name(series, labels) for series in initial}
     return Facts(columns, past_owners(client, settings, start_s, end_s), init_containers)

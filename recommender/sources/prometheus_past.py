@@ -11,9 +11,10 @@ from recommender.sources.prometheus_queries import (
     UNKNOWN_SCRAPE_INTERVAL_S,
     UsageQueries,
     UsageSettings,
-    common_matchers,
     duration,
     is_counter,
+    memory_series,
+    selected,
     usage_series,
 )
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
@@ -51,8 +52,7 @@ class PastQueries(UsageQueries):
         return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._peak()}))"
 
     def _peak(self, batch: str = "") -> str:
-        series = usage_series(self.settings.memory_metric, self.settings, batch)
-        return f"max_over_time({series}[{duration(self.staleness_s)}])"
+        return f"max_over_time({memory_series(self.settings, batch)}[{duration(self.staleness_s)}])"
 
 
 _MAX_NAMESPACES_LISTED = 500
@@ -68,11 +68,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The controllers of pods.
-
-    `pods`: controller of a pod, by namespace and name.
-    `above`: controller of a controller, by namespace and controller.
-    """
+    """The controllers of pods by namespace and name, and those `above` other controllers, by namespace."""
 
     pods: Mapping[tuple[str, str], Owner]
     above: Mapping[tuple[str, Owner], Owner]
@@ -87,10 +83,7 @@ class Owners:
             owner = self.above.get((namespace, owner))
 
 
-_CONTROLLERS = (
-    ("kube_replicaset_owner", "replicaset", "ReplicaSet"),
-    ("kube_job_owner", "job_name", "Job"),
-)
+_CONTROLLERS = (("kube_replicaset_owner", "replicaset", "ReplicaSet"), ("kube_job_owner", "job_name", "Job"))
 """Metric of kube-state-metrics, its label of the name, and the kind."""
 
 
@@ -102,8 +95,8 @@ def past_owners(client: PrometheusClient, settings: UsageSettings, start_s: floa
     labels = settings.request_labels
 
     def owners_in(metric: str, name: str) -> Iterator[tuple[str, str, Owner]]:
-        matchers = ['owner_is_controller="true"', *common_matchers(settings, labels)]
-        for series in client.series(f"{metric}{{{', '.join(matchers)}}}", start_s, end_s):
+        controllers = selected(metric, settings, labels, 'owner_is_controller="true"')
+        for series in client.series(controllers, start_s, end_s):
             kind, owner = series.get("owner_kind", ""), series.get("owner_name", "")
             if kind and owner:
                 yield series.get(labels.namespace, ""), series.get(name, ""), Owner(kind, owner)

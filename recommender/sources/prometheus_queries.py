@@ -56,7 +56,7 @@ class Labels:
 class UsageSettings:
     """Selects the series of usage and requests, and limits their age.
 
-    `namespaces`: namespaces; empty means all.
+    `namespaces`: empty means all.
     `selector`: further PromQL matchers for every query, without braces: `cluster="x"`.
     `usage_selector`: further matchers for usage, not for requests: `job="kubelet"`.
     `labels`, `request_labels`: label names of the usage metrics and of the requests metric.
@@ -89,10 +89,7 @@ class UsageSettings:
 
 @dataclass(frozen=True, slots=True)
 class UsageQueries:
-    """The queries for some settings. `batch` is a namespace matcher of `batches`, or empty.
-
-    `rate_window_s`, `staleness_s`: as in UsageSettings, with values.
-    """
+    """The queries for some settings, with known windows; `batch` is a namespace matcher of `batches`, or empty."""
 
     settings: UsageSettings
     rate_window_s: float
@@ -114,17 +111,17 @@ class UsageQueries:
         """Bytes by container, node and, with such a label, workload class."""
         labels = self.settings.labels
         by = ", ".join([*labels.key, labels.node, *([labels.workload] if labels.workload else [])])
-        return f"max by ({by}) ({self._fresh(usage_series(self.settings.memory_metric, self.settings, batch))})"
+        return f"max by ({by}) ({self._fresh(memory_series(self.settings, batch))})"
 
     def sampled_at(self, batch: str = "") -> str:
         """Unix time of the latest memory sample by container."""
-        return f"max by ({self.key}) (timestamp({usage_series(self.settings.memory_metric, self.settings, batch)}))"
+        return f"max by ({self.key}) (timestamp({memory_series(self.settings, batch)}))"
 
     def requests(self, batch: str = "") -> str:
         """Requested cores and bytes by container and the label `resource`."""
         labels = self.settings.request_labels
-        matchers = [*_only_containers(labels), 'resource=~"cpu|memory"', *common_matchers(self.settings, labels, batch)]
-        series = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
+        matchers = (*_only_containers(labels), 'resource=~"cpu|memory"')
+        series = selected(self.settings.requests_metric, self.settings, labels, *matchers, batch=batch)
         return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
 
     def containers(self) -> str:
@@ -147,9 +144,9 @@ class UsageQueries:
         return f"{series} and timestamp({series}) >= time() - {self.staleness_s:.12g}"
 
 
-def memory_series(settings: UsageSettings) -> str:
-    """The selector of all memory series of some settings."""
-    return usage_series(settings.memory_metric, settings, "")
+def memory_series(settings: UsageSettings, batch: str = "") -> str:
+    """The selector of the series of memory."""
+    return usage_series(settings.memory_metric, settings, batch)
 
 
 def samples_per_ten_minutes(settings: UsageSettings) -> str:
@@ -157,10 +154,10 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 
     Without any, as after a start of Prometheus or with short jobs, ten times the scrapes in one minute.
     """
-    selected = memory_series(settings)
+    series = memory_series(settings)
 
     def median(over: str) -> str:
-        return f"quantile(0.5, count_over_time({selected}[{over}]) and {selected} offset {over})"
+        return f"quantile(0.5, count_over_time({series}[{over}]) and {series} offset {over})"
 
     return f"{median('10m')} or 10 * {median('1m')}"
 
@@ -201,37 +198,32 @@ def batches(containers: Mapping[str, float], max_containers: int, settings: Usag
     return [*(_matcher(label, part) for part in parts[:-1]), _matcher(label, named, negated=True)]
 
 
-def usage_series(metric: str, settings: UsageSettings, batch: str) -> str:
+def usage_series(metric: str, settings: UsageSettings, batch: str = "") -> str:
     """The selector of the series of a usage metric."""
-    matchers = [
-        *_only_containers(settings.labels),
-        settings.usage_selector.strip(" ,"),
-        *common_matchers(settings, settings.labels, batch),
-    ]
-    return f"{metric}{{{', '.join(matcher for matcher in matchers if matcher)}}}"
+    matchers = (*_only_containers(settings.labels), settings.usage_selector.strip(" ,"))
+    return selected(metric, settings, settings.labels, *matchers, batch=batch)
 
 
-def _only_containers(labels: Labels) -> list[str]:
+def _only_containers(labels: Labels) -> tuple[str, ...]:
     """Matchers for containers only: parent cgroups have no container name, and pause containers are called POD."""
-    return [f'{labels.container}!=""', f'{labels.container}!="POD"', f'{labels.pod}!=""']
+    return f'{labels.container}!=""', f'{labels.container}!="POD"', f'{labels.pod}!=""'
 
 
-def common_matchers(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
-    """The matchers for namespaces and the selector, which apply to every query."""
-    chosen = [_matcher(labels.namespace, settings.namespaces)] if settings.namespaces else []
-    if batch and labels.namespace != settings.labels.namespace:
-        batch = labels.namespace + batch.removeprefix(settings.labels.namespace)
-    return [matcher for matcher in (*chosen, settings.selector.strip(" ,"), batch) if matcher]
+def selected(metric: str, settings: UsageSettings, labels: Labels, *matchers: str, batch: str = "") -> str:
+    """The selector of a metric's series, with the namespaces and the selector that apply to every query."""
+    namespaces = _matcher(labels.namespace, settings.namespaces) if settings.namespaces else ""
+    batch = batch and labels.namespace + batch.removeprefix(settings.labels.namespace)
+    given = (*matchers, namespaces, settings.selector.strip(" ,"), batch)
+    return f"{metric}{{{', '.join(matcher for matcher in given if matcher)}}}"
 
 
 def _matcher(label: str, values: Sequence[str], *, negated: bool = False) -> str:
     """`label="a"` or `label=~"a|b"`, or their negation."""
-    sign = "!" if negated else "="
     if len(values) == 1 and _PLAIN.fullmatch(values[0]):
         return f'{label}{"!=" if negated else "="}"{values[0]}"'
     pattern = "|".join(value if _PLAIN.fullmatch(value) else re.escape(value) for value in values)
     quoted = pattern.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{label}{sign}~"{quoted}"'
+    return f'{label}{"!" if negated else "="}~"{quoted}"'
 
 
 def duration(seconds: float) -> str:

@@ -175,19 +175,19 @@ def join_block(
     cpu_result, memory_result, request_result = concatenated(cpu), concatenated(memory), concatenated(requests)
     with_cpu = {container_name(series, settings.labels) for series in cpu_result.labels}
     containers = sorted(with_cpu & {container_name(series, settings.labels) for series in memory_result.labels})
-    rows = _Rows({name: at for at, name in enumerate(containers)})
-    cpu_keys, cores = rows.column(cpu_result, settings.labels)
-    memory_keys, working_set_bytes = rows.column(memory_result, settings.labels)
+    number = {name: at for at, name in enumerate(containers)}
+    cpu_keys, cores = _column(number, cpu_result, settings.labels)
+    memory_keys, working_set_bytes = _column(number, memory_result, settings.labels)
     keys, at_cpu, at_memory = np.intersect1d(cpu_keys, memory_keys, assume_unique=True, return_indices=True)
     requested = [
-        _values_at(*rows.column(request_result, settings.request_labels, resource=resource), keys)
+        _values_at(*_column(number, request_result, settings.request_labels, resource=resource), keys)
         for resource in RESOURCES
     ]
     n_containers = max(len(containers), 1)
     return UsageBlock(
         tuple(containers),
-        _most_common_label(memory_result, settings.labels, settings.labels.node, rows),
-        _most_common_label(memory_result, settings.labels, settings.labels.workload, rows),
+        _most_common_label(number, memory_result, settings.labels, settings.labels.node),
+        _most_common_label(number, memory_result, settings.labels, settings.labels.workload),
         keys % n_containers,
         keys // n_containers,
         np.column_stack([cores[at_cpu], working_set_bytes[at_memory]]),
@@ -195,28 +195,27 @@ def join_block(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Row keys of a block: time x containers + container, so that rows sort by time, then by name."""
+def _column(
+    number: Mapping[ContainerName, int], result: QueryResult, names: Labels, **wanted: str
+) -> tuple[IntArray, FloatArray]:
+    """Increasing row keys, and the largest value of each, over the series of numbered containers with some labels.
 
-    number: Mapping[ContainerName, int]
-
-    def column(self, result: QueryResult, names: Labels, **wanted: str) -> tuple[IntArray, FloatArray]:
-        """Increasing row keys and the largest value of each, over the series that have the wanted labels."""
-        numbers = np.array(
-            [
-                self.number.get(container_name(series, names), -1) if wanted.items() <= series.items() else -1
-                for series in result.labels
-            ],
-            np.int64,
-        )
-        of_sample = numbers[result.owner]
-        known = of_sample >= 0
-        keys = np.rint(result.times_s[known]).astype(np.int64) * max(len(self.number), 1) + of_sample[known]
-        order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], result.values[known][order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        return keys[first], np.maximum.reduceat(values, first) if len(first) else values
+    A key is time x containers + container, so that rows sort by time, then by name.
+    """
+    numbers = np.array(
+        [
+            number.get(container_name(series, names), -1) if wanted.items() <= series.items() else -1
+            for series in result.labels
+        ],
+        np.int64,
+    )
+    of_sample = numbers[result.owner]
+    known = of_sample >= 0
+    keys = np.rint(result.times_s[known]).astype(np.int64) * max(len(number), 1) + of_sample[known]
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], result.values[known][order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.maximum.reduceat(values, first) if len(first) else values
 
 
 def _values_at(known: IntArray, values: FloatArray, keys: IntArray) -> FloatArray:
@@ -227,12 +226,14 @@ def _values_at(known: IntArray, values: FloatArray, keys: IntArray) -> FloatArra
     return np.where(known[at] == keys, values[at], np.nan)
 
 
-def _most_common_label(result: QueryResult, names: Labels, label: str | None, rows: _Rows) -> tuple[str | None, ...]:
+def _most_common_label(
+    number: Mapping[ContainerName, int], result: QueryResult, names: Labels, label: str | None
+) -> tuple[str | None, ...]:
     """The most common value of a label over the samples of each container."""
-    best: dict[int, tuple[int, str]] = {}
+    best: dict[ContainerName, tuple[int, str]] = {}
     counts = np.bincount(result.owner, minlength=len(result.labels)).tolist()
     for count, labels in zip(counts, result.labels, strict=True):
-        at, text = rows.number.get(container_name(labels, names)), labels.get(label or "")
-        if at is not None and text and (count, text) > best.get(at, (0, "")):
-            best[at] = (count, text)
-    return tuple(best[at][1] if at in best else None for at in range(len(rows.number)))
+        name = container_name(labels, names)
+        if label and (text := labels.get(label)):
+            best[name] = max(best.get(name, (0, "")), (count, text))
+    return tuple(best[name][1] if name in best else None for name in number)

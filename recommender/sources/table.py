@@ -51,8 +51,7 @@ class SampleTable:
 
     def samples(self, at: int, features: Sequence[str]) -> ContainerSamples:
         """The samples of container number `at`."""
-        rows = slice(int(self.starts[at]), int(self.starts[at + 1]))
-        values = self.values
+        rows, values = slice(int(self.starts[at]), int(self.starts[at + 1])), self.values
         requests = None
         if any(name in values for name in REQUEST_COLUMNS):
             empty = np.full(rows.stop - rows.start, np.nan)
@@ -64,32 +63,22 @@ class SampleTable:
             np.column_stack([values[CPU_COLUMN][rows], values[MEMORY_COLUMN][rows]]),
             requests,
             {name: values[name][rows] for name in features},
-            workload=self._label("workload", at),
-            node=self._label("node", at),
             facts=self._facts(rows),
+            **{label: texts[at] for label, texts in self.labels.items()},
         )
-
-    def _label(self, label: str, at: int) -> str | None:
-        return self.labels[label][at] if label in self.labels else None
 
     def _facts(self, rows: slice) -> RunFacts:
         """The last value of each column of the run, whose end is only in the last rows, and the largest limits."""
 
-        def known(name: str) -> FloatArray:
+        def known(name: str) -> list[float]:
             column = self.values[name][rows] if name in self.values else np.empty(0)
-            return column[~np.isnan(column)]
+            return column[~np.isnan(column)].tolist() or [math.nan]
 
-        def last(name: str) -> float:
-            return float(known(name)[-1]) if len(known(name)) else math.nan
-
-        def largest(name: str) -> float:
-            return float(known(name).max()) if len(known(name)) else math.nan
-
-        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(last, RUN_COLUMNS)
         limits, allocatable = (  # 0 is none
-            (largest(cpu) or none, largest(memory) or none)
+            (max(known(cpu)) or none, max(known(memory)) or none)
             for (cpu, memory), none in ((LIMIT_COLUMNS, math.inf), (NODE_COLUMNS, math.nan))
         )
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = (known(name)[-1] for name in RUN_COLUMNS)
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:

@@ -95,14 +95,8 @@ def test_explain_takes_the_weights_and_limits_of_the_server(dump: Path, tmp_path
     ("text", "reason"), [("{", "not JSON"), ("[]", "not a JSON object"), ('{"Pod": {}}', "NodeNames")]
 )
 def test_a_file_that_is_not_an_extender_request_exits_with_2_and_a_reason(
-    dump: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    text: str,
-    reason: str,
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
 ) -> None:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # the handler would outlive the test
     file = tmp_path / "request.json"
     file.write_text(text)
     assert run(cli, ["extender", "explain", str(file), "--cluster", str(dump)]) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,14 +12,10 @@ from tests.fakes.command_line import CommandResult
 
 
 @pytest.fixture
-def phasewise(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., CommandResult]]:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
-
+def phasewise(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     def call(*arguments: object) -> CommandResult:
         capsys.readouterr()
         code = run(cli, [str(a) for a in arguments])
         return CommandResult(code, *capsys.readouterr())
 
-    yield call
+    return call

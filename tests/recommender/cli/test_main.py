@@ -89,9 +89,8 @@ def raising(error: BaseException) -> click.Command:
     ids=["bad input", "interrupted", "no permission", "standard output on a full disk"],
 )
 def test_exceptions_set_the_exit_code_and_a_message(
-    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     assert run(raising(error), []) == code
     assert message in capsys.readouterr().err
 
@@ -114,7 +113,7 @@ def test_help_imports_no_heavy_library(arguments: tuple[str, ...], modules: tupl
 def test_ctrl_c_and_sigterm_leave_no_partial_file(tmp_path: Path) -> None:
     """A real process, stopped while it holds an unfinished file."""
     program = (
-        "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run; "
+        "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run_as_process; "
         "from recommender.files import atomic_write\n"
         "@click.command()\n"
         "def command():\n"
@@ -122,7 +121,7 @@ def test_ctrl_c_and_sigterm_leave_no_partial_file(tmp_path: Path) -> None:
         "        aside.write_text('half')\n"
         "        print('writing', flush=True)\n"
         "        signal.pause()\n"
-        "sys.exit(run(command, []))"
+        "run_as_process(command, [])"
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from local_cluster.played_http import Asked, Played, Reply, played
-from recommender.cli.live_rounds import PrometheusOptions
+from recommender.cli.live_options import PrometheusOptions
 from recommender.errors import Misuse, PhasewiseError
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, success

@@ -204,9 +204,8 @@ def test_the_program_starts_although_the_cache_cannot_be_written(image: Path) ->
 
 
 def test_the_trainer_may_only_publish_the_model_and_the_recommender_only_watch_it(
-    cluster: Cluster, vpa: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, vpa: Cluster
 ) -> None:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", FOLDER / "rbac.yaml", FOLDER / "training.yaml")
     trainer = cluster.service_account("kube-system", "phasewise-trainer")
     watcher = cluster.service_account("kube-system", "phasewise-recommender")

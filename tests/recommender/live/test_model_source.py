@@ -285,9 +285,8 @@ def test_files_and_time_of_a_model_configmap_are_read() -> None:
 
 
 def test_a_model_published_to_a_configmap_is_adopted_by_its_watch(
-    cluster: Cluster, namespace: str, tmp_path: Path, events: Events, adopted: Adopted, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, namespace: str, tmp_path: Path, events: Events, adopted: Adopted
 ) -> None:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     kubeconfig = cluster.kubeconfig("admin")
 
     def publish(folder: Path) -> int:
