@@ -18,7 +18,8 @@ from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
 from recommender.live.service import Timing
 from recommender.live.view.scope import Shard, parse_shard
-from recommender.policies.constraints import Limits, SharedLimits
+from recommender.policies.constraints import SharedLimits
+from recommender.records import Limits
 from recommender.units import BYTES_PER_MIB, format_duration
 
 SHARE = FiniteRange(0.0, 1.0)

@@ -12,56 +12,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
+from recommender.records import (
+    CPU,
+    MEMORY,
+    NO_LIMITS,
+    RESOURCES,
+    Amounts,
+    AppliedLimit,
+    ContainerPolicy,
+    ContainerRecommendation,
+    Limits,
+)
 from recommender.units import BYTES_PER_MIB
 
-Limits = tuple[float | None, float | None]
-"""(cpu_cores, memory_bytes); None or 0 where there is no limit."""
-
-OFF = "Off"
 WHOLE_UNITS = (1000, 1)
 """Units of a core and of a byte: amounts are published in millicores and bytes."""
 
 ROUNDING_TOLERANCE = 1e-6
 """In units: far above float error, far below any meaningful amount."""
 
-NO_LIMITS: Limits = (None, None)
 INTEGER_CPU_ANNOTATION = "vpa-post-processor.kubernetes.io/{}_integerCPU"
-
-
-class ContainerRules(Protocol):
-    """The resource policy of a VPA for one container."""
-
-    @property
-    def mode(self) -> str: ...
-    @property
-    def min_allowed(self) -> Limits: ...
-    @property
-    def max_allowed(self) -> Limits: ...
-    @property
-    def controlled(self) -> frozenset[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NoRules:
-    """A VPA without a resource policy."""
-
-    mode: str = "Auto"
-    min_allowed: Limits = NO_LIMITS
-    max_allowed: Limits = NO_LIMITS
-    controlled: frozenset[str] = frozenset(RESOURCES)
-
-
-class OomRules(Protocol):
-    """What a VPA says on OOM kills of one container; None where it says nothing."""
-
-    @property
-    def oom_bump_up_ratio(self) -> float | None: ...
-    @property
-    def oom_min_bump_up_bytes(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +61,7 @@ class SharedLimits:
         both = [min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True)]
         return replace(self, maximum=(both[CPU], both[MEMORY]))
 
-    def oom_bump(self, rules: OomRules) -> Limits:
+    def oom_bump(self, rules: ContainerPolicy) -> Limits:
         """Ratio and least bump in bytes for a container; None for upstream's defaults."""
         ratio, least_bytes = rules.oom_bump_up_ratio, rules.oom_min_bump_up_bytes
         return (
@@ -100,7 +72,7 @@ class SharedLimits:
 
 def constrain(
     estimates: Mapping[str, Estimate],
-    rules_of: Callable[[str], ContainerRules],
+    rules_of: Callable[[str], ContainerPolicy],
     shared: SharedLimits,
     whole_cores: Collection[str] = (),
 ) -> tuple[ContainerRecommendation, ...]:
@@ -108,7 +80,7 @@ def constrain(
 
     `whole_cores`: containers whose CPU is rounded up to whole cores.
     """
-    names = sorted(name for name in estimates if rules_of(name).mode != OFF)
+    names = sorted(name for name in estimates if rules_of(name).mode != "Off")
     minimum = pod_share(shared.pod_minimum, len(names))
     return tuple(
         _constrained(name, estimates[name], rules_of(name), shared, minimum, name in whole_cores)
@@ -118,10 +90,10 @@ def constrain(
 
 
 def constrain_again(
-    published: ContainerRecommendation, rules: ContainerRules, shared: SharedLimits
+    published: ContainerRecommendation, rules: ContainerPolicy, shared: SharedLimits
 ) -> ContainerRecommendation | None:
     """Apply the present limits to a published recommendation; None if no resource is controlled any more."""
-    if rules.mode == OFF or not rules.controlled:
+    if rules.mode == "Off" or not rules.controlled:
         return None
     applied: list[AppliedLimit] = []
     target, lower, upper, uncapped = [math.nan] * 2, [math.nan] * 2, [math.nan] * 2, [math.nan] * 2
@@ -165,7 +137,7 @@ def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[
 
 
 def _constrained(
-    name: str, estimate: Estimate, rules: ContainerRules, shared: SharedLimits, minimum: Amounts, whole_cores: bool
+    name: str, estimate: Estimate, rules: ContainerPolicy, shared: SharedLimits, minimum: Amounts, whole_cores: bool
 ) -> ContainerRecommendation:
     applied: list[AppliedLimit] = []
     bounds = estimate.target.tolist(), estimate.lower.tolist(), estimate.upper.tolist()
@@ -188,7 +160,7 @@ def _constrained(
 
 
 def _within_limits(
-    applied: list[AppliedLimit], i: int, band: list[float], rules: ContainerRules, shared: SharedLimits
+    applied: list[AppliedLimit], i: int, band: list[float], rules: ContainerPolicy, shared: SharedLimits
 ) -> list[float]:
     """Limit target and bounds of resource `i` to minAllowed and maxAllowed; the latter wins."""
     resource = RESOURCES[i]

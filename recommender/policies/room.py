@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS, ContainerRules
-from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
+from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS, at_most
+from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy, ContainerRecommendation
 
 NO_USE: Amounts = (0.0, 0.0)
 
@@ -31,7 +31,7 @@ def fit_room(
     recommendations: Sequence[ContainerRecommendation],
     others: Amounts,
     room: Room,
-    rules_of: Callable[[str], ContainerRules],
+    rules_of: Callable[[str], ContainerPolicy],
     needed: Mapping[str, Amounts],
 ) -> tuple[ContainerRecommendation, ...]:
     """Cut the targets of one pod so that it fits at least one of the nodes, the quota, and the node it runs on.
@@ -98,15 +98,11 @@ def _cut(
     """Cut a target to a share of what exceeds `kept`, but to no less than `least`."""
     if shares == (1.0, 1.0):
         return recommendation
-    target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
+    most = [math.inf, math.inf]
     for i, units in enumerate(WHOLE_UNITS):
-        if shares[i] < 1.0 and target[i] >= 0:
-            share = kept[i] + (target[i] - kept[i]) * shares[i]
+        target = recommendation.target[i]
+        if shares[i] < 1.0 and target >= 0:
+            share = kept[i] + (target - kept[i]) * shares[i]
             cut = math.floor(share * units + ROUNDING_TOLERANCE) / units
-            cut = min(target[i], max(cut, math.ceil(least[i] * units - ROUNDING_TOLERANCE) / units))
-            if cut < target[i]:
-                applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))
-            target[i], lower[i] = cut, min(lower[i], cut)
-    return replace(
-        recommendation, target=(target[CPU], target[MEMORY]), lower=(lower[CPU], lower[MEMORY]), limits=tuple(applied)
-    )
+            most[i] = max(cut, math.ceil(least[i] * units - ROUNDING_TOLERANCE) / units)
+    return at_most(recommendation, (most[CPU], most[MEMORY]), why)

@@ -19,8 +19,17 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
-from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
-from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.records import (
+    CPU,
+    MEMORY,
+    ContainerPolicy,
+    ContainerRecommendation,
+    FloatArray,
+    Limits,
+    UsageSeries,
+    amounts_of,
+)
 from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
@@ -44,7 +53,7 @@ class Phasewise(SimulatedRecommender):
         classes: Classes,
         fleet: type[Fleet] = Fleet,
     ) -> None:
-        self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
+        self._traces, self._limits = traces, SharedLimits(maximum=_largest_node(traces))
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         follow = rules.kills.limits == "follow"
@@ -131,7 +140,7 @@ class Phasewise(SimulatedRecommender):
 
     def _publish(self, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
         self._last_targets[group] = target
-        (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
+        (one,) = constrain({CONTAINER: target.estimate}, ContainerPolicy, self._limits)
         self._engine.published(group, one.uncapped, one.target, now_s)
         return self._number[group], one
 

@@ -17,10 +17,11 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
+from recommender.records import ContainerPolicy, Limits
 from recommender.units import MonotonicClock
 
 RECOMMENDER_LABEL = "phasewise.dev/recommender"
@@ -60,8 +61,8 @@ class Settings:
     """
 
     mode: str = "InPlaceOrRecreate"
-    min_allowed: Bound = (None, None)
-    max_allowed: Bound = (None, None)
+    min_allowed: Limits = (None, None)
+    max_allowed: Limits = (None, None)
     controlled_values: str = REQUESTS_ONLY
     min_replicas: int | None = None
     shares: str = ""
@@ -266,7 +267,7 @@ def _policy_fields(policy: ContainerPolicy) -> tuple[Any, ...]:
     return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *rest)
 
 
-def _quantities(bound: Bound) -> dict[str, str]:
+def _quantities(bound: Limits) -> dict[str, str]:
     cpu_cores, memory_bytes = bound
     cpu = {} if cpu_cores is None else {"cpu": cpu_quantity(cpu_cores)}
     return cpu if memory_bytes is None else {**cpu, "memory": memory_quantity(memory_bytes)}

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
 from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES, Bound
+from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES
 from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.targets import JOBS
+from recommender.records import Limits
 
 AUTO = "phasewise.dev/auto"
 """Label of a namespace or a workload: "true" lets VPAs be created. A workload's label overrides its namespace's."""
@@ -84,7 +85,7 @@ def _parse_bounds(
     round_to_unit: Callable[[float], float],
     unit: str,
     problems: list[str],
-) -> Bound:
+) -> Limits:
     """(lowest, highest) of one resource; invalid ones are added to `problems` and left out."""
     low, high = (_parse_bound(annotations, name, round_to_unit, unit, problems) for name in (min_name, max_name))
     if low is not None and high is not None and low > high:
