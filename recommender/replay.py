@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.decisions import DecisionWriter
+from recommender.decisions import WriteDecisions
 from recommender.errors import NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
 from recommender.policies.registry import Policy
@@ -80,7 +80,7 @@ def replay(
     plan_for: Callable[[UsageSeries], Plan],
     options: ReplayOptions,
     *,
-    decisions_to: DecisionWriter | None = None,
+    write_decisions: WriteDecisions | None = None,
     timelines: int = 6,
     progress: Callable[[int], None] | None = None,
     model: Mapping[str, object] | None = None,
@@ -117,9 +117,9 @@ def replay(
             steps[series.step_s, interval_s(series)] += 1
             if timelines:
                 choice.offer(judged.replay, _timeline(series, plan, judged, results), oracles)
-            if decisions_to is not None:
+            if write_decisions is not None:
                 for name, (timestamps, allocations) in judged.decisions.items():
-                    decisions_to.write(series.container, name, timestamps, allocations)
+                    write_decisions(series.container, name, timestamps, allocations)
         if progress is not None:
             progress(len(series))
     notes = tuple(_incomplete(name, without, len(simulated)) for name, without in missing.items() if without)

@@ -230,7 +230,7 @@ def command(
                 series,
                 planner,
                 options,
-                decisions_to=writer,
+                write_decisions=writer,
                 timelines=MAX_TIMELINES if "page" in outputs or "plots" in outputs else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),

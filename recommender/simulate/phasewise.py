@@ -56,9 +56,9 @@ class Phasewise(SimulatedRecommender):
         self._traces, self._limits = traces, SharedLimits(maximum=_largest_node(traces))
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
-        follow = rules.kills.limits == "follow"
+        follow = rules.limits == "follow"
         self._limits_follow = [follow and not math.isinf(trace.series.facts.limits[MEMORY]) for trace in traces]
-        self._rules = Rules(evicts=rules.kills.recreates, repeats=False)
+        self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
         self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]

@@ -76,7 +76,7 @@ def play_rows(
     found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}
     problems: dict[str, str] = {}
     for name in names if traces else ():
-        rules = cluster.rules.kills
+        rules = cluster.rules
         if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
             rules = replace(rules, recreates=False)
         for trace, outcome in zip(traces, _outcomes(name, traces, cluster, problems, progress), strict=True):
@@ -89,10 +89,10 @@ def _outcomes(
     name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
 ) -> list[Outcome]:
     if name == STATIC:
-        return [with_kills(trace, as_declared(trace), cluster.rules.kills) for trace in traces]
+        return [with_kills(trace, as_declared(trace), cluster.rules) for trace in traces]
     if name == CLASS_PEAK:
         peaks = class_peaks(traces, cluster.step_s, cluster.history)
-        return [with_kills(trace, peak, cluster.rules.kills) for trace, peak in zip(traces, peaks, strict=True)]
+        return [with_kills(trace, peak, cluster.rules) for trace, peak in zip(traces, peaks, strict=True)]
     done, total = 0, sum(int(trace.series.present.sum()) for trace in traces)
 
     def advance(samples: int) -> None:
