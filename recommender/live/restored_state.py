@@ -20,7 +20,7 @@ from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
 from recommender.records import Amounts
 
 MAX_CLASSES_PER_NAMESPACE = 500

@@ -13,8 +13,8 @@ from recommender.engine.keys import Group
 from recommender.engine.target import Target
 from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods
+from recommender.readings import Stages
 from recommender.records import ContainerRecommendation
-from recommender.stages import Stages
 
 
 @dataclass(slots=True)

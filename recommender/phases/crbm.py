@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, Misuse, NotEnoughData
+from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.crbm import hidden_means_kernel, online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, taps_of, unpack, workspace
 from recommender.kernels.rows import LANES
@@ -114,8 +114,13 @@ class ConditionalRBM:
 
         Returns float (n_samples, n_hidden), of `dtype`: all zero in the first ``lag + delay`` rows of each segment,
         which have no full window.
+
+        Raises BadInput: a value is not finite, as with a scaler that overflows.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
+        # The minimum and maximum are NaN if any value is, and need no mask as long as the data.
+        if not (np.isfinite(data.min()) and np.isfinite(data.max())):
+            raise BadInput("a value that is not finite in the encoder's input", remedy="Train the model again.")
         parameters = self.parameters_
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)

@@ -20,11 +20,12 @@ from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
-from recommender.report.money import FORMULA, Prices
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
+    FORMULA,
     ContainerRow,
+    Prices,
     Summary,
     comparison,
     headline,

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from recommender.records import CPU, MEMORY, ReplayResult
-from recommender.report.money import Prices
 from recommender.report.summary import (
     ContainerRow,
     PolicyRow,
+    Prices,
     Summary,
     headline,
     number,

@@ -9,8 +9,7 @@ import numpy as np
 
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.policies.constraints import SharedLimits, constrain
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import NO_FLOORS
+from recommender.policies.histogram import NO_FLOORS, HistogramSession
 from recommender.records import Block, ContainerPolicy, ContainerRecommendation
 from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
 

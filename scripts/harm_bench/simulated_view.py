@@ -22,9 +22,9 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
 from recommender.cluster.vpas.status import Condition, same_status, status_of
 from recommender.live.view.view import SelectedPods, View
+from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.policies.room import Room
 from recommender.records import ContainerPolicy, ContainerRecommendation, Sample
 
 NAME = "phasewise"
