@@ -36,6 +36,11 @@ MAX_ARRAYS_BYTES = 64 * 2**20
 
 Arrays = Mapping[str, NDArray[Any]]
 
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, MemoryError, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError,
+)  # fmt: skip
+_REMEDY = "Copy the model again from where it was trained, or train a new one."
+
 
 def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
     """Write a model folder atomically.
@@ -48,7 +53,9 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     """
     check_target(folder)
     target = Path(folder).resolve()  # a link stays, and the folder that it leads to is replaced
-    packed = _pack(arrays)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    packed = buffer.getvalue()
     full = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -112,32 +119,23 @@ def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[A
     """Read all arrays of an npz file; pickled objects are refused, errors begin with `name`."""
     try:
         with zipfile.ZipFile(file) as bundle:
-            _check_sizes(bundle)
+            unpacked_bytes = sum(info.file_size for info in bundle.infolist())
+            if unpacked_bytes > MAX_ARRAYS_BYTES:
+                raise ValueError(f"it unpacks to {unpacked_bytes:,} bytes, more than {MAX_ARRAYS_BYTES:,}")
             return {info.filename.removesuffix(".npy"): _read_member(bundle, info) for info in bundle.infolist()}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
-    except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_REMEDY}") from error
 
 
-def _check_sizes(bundle: zipfile.ZipFile) -> None:
-    """Raise `ValueError` if the members may need more memory than a model has."""
-    unpacked_bytes = sum(info.file_size for info in bundle.infolist())
-    if unpacked_bytes > MAX_ARRAYS_BYTES:
-        raise ValueError(f"it unpacks to {unpacked_bytes:,} bytes, more than {MAX_ARRAYS_BYTES:,}")
-    # `zipfile` unpacks these two in pieces, the others at once, whatever size they declare.
-    if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in bundle.infolist()):
-        raise ValueError("it is compressed in another way than NumPy does")
-
-
 def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    # `zipfile` unpacks these two in pieces, the others at once, whatever size they declare.
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("it is compressed in another way than NumPy does")
     with bundle.open(info) as member:
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array
-
-
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, MemoryError)
-_REMEDY = "Copy the model again from where it was trained, or train a new one."
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -182,12 +180,6 @@ def _is_replaceable(target: Path) -> bool:
     except (OSError, orjson.JSONDecodeError):
         return False
     return names <= {MANIFEST, ARRAYS} and isinstance(manifest, dict) and manifest.get("kind") == KIND
-
-
-def _pack(arrays: Arrays) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
 
 
 def _array_specs(arrays: Arrays) -> dict[str, Any]:

@@ -39,14 +39,6 @@ class Category(StrEnum):
     CONVERGED = "Converged"
 
 
-NEXT_CATEGORY: Mapping[Category, Category] = {
-    Category.PROGRESSING: Category.WATCHING,
-    Category.WATCHING: Category.CONVERGED,
-    Category.CONVERGED: Category.CONVERGED,
-}
-"""The category of a job after it slows down. (WC -> WC in the listing is a slip: the text says CC.)"""
-
-
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
     """Options for the operator."""
@@ -138,7 +130,8 @@ class Growth:
         if now > options.alpha:
             category = Category.PROGRESSING
         elif slows_down(before, now, options.alpha):
-            category = NEXT_CATEGORY[category]
+            # WC -> WC in the listing is a slip: the text says CC.
+            category = Category.WATCHING if category is Category.PROGRESSING else Category.CONVERGED
         if category != self.category:
             self.category, self.since_s = category, due_s
         self.growth, self.mark_s, self.mark_value, self.fresh = now, due_s, self.value, False

@@ -26,13 +26,6 @@ class LearningState(StrEnum):
     COMPLETING = "Completing"
 
 
-NEXT_SLOWER = {
-    LearningState.NEW: LearningState.WATCHING,
-    LearningState.WATCHING: LearningState.COMPLETING,
-    LearningState.COMPLETING: LearningState.COMPLETING,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class FlowConOptions:
     """Settings of FlowCon."""
@@ -85,7 +78,8 @@ class Member:
         """Choose the list of the job: lines 4 to 13 of algorithm 1."""
         if self.efficiency is None:
             return
-        self.state = NEXT_SLOWER[self.state] if self.efficiency < alpha * self.largest else LearningState.NEW
+        slower = LearningState.WATCHING if self.state is LearningState.NEW else LearningState.COMPLETING
+        self.state = slower if self.efficiency < alpha * self.largest else LearningState.NEW
 
 
 @dataclass(slots=True)

@@ -52,9 +52,6 @@ class Bill:
     def total(self) -> float:
         return self.reserved + self.violations + self.ooms
 
-    def __add__(self, other: Bill) -> Bill:
-        return Bill(self.reserved + other.reserved, self.violations + other.violations, self.ooms + other.ooms)
-
 
 def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) -> Bill:
     """The bill of many containers under one policy; work lost by kills costs as much as reservations.
@@ -63,19 +60,21 @@ def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) ->
     the CPU and the memory hours. A sample that violates both counts once, but tallies do not tell which samples do, so
     the charge is a lower bound.
     """
-    return sum((_bill_of_one(tally, run, prices) for tally, run in tallies), Bill())
+    reserved = violations = ooms = 0.0
+    for tally, run in tallies:
+        lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
+        core_h, gib_h = _in_hours((tally.allocated[CPU] + lost[CPU], tally.allocated[MEMORY] + lost[MEMORY]))
+        sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
+        charged = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
+        reserved += (prices.cpu_core_hour or 0.0) * core_h + (prices.memory_gib_hour or 0.0) * gib_h
+        violations += (prices.violation_hour or 0.0) * charged * sample_h
+        ooms += (prices.oom_event or 0.0) * kills
+    return Bill(reserved, violations, ooms)
 
 
-def _bill_of_one(tally: Tally, run: RunTally | None, prices: Prices) -> Bill:
-    lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
-    sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
-    charged = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
-    return Bill(
-        reserved=(prices.cpu_core_hour or 0.0) * (tally.allocated[CPU] + lost[CPU]) / SECONDS_PER_HOUR
-        + (prices.memory_gib_hour or 0.0) * (tally.allocated[MEMORY] + lost[MEMORY]) / SECONDS_PER_HOUR / BYTES_PER_GIB,
-        violations=(prices.violation_hour or 0.0) * charged * sample_h,
-        ooms=(prices.oom_event or 0.0) * kills,
-    )
+def _in_hours(amounts: tuple[float, float]) -> tuple[float, float]:
+    """Core-seconds and byte-seconds in core-hours and GiB-hours."""
+    return amounts[CPU] / SECONDS_PER_HOUR, amounts[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +114,7 @@ class Outcome:
     @property
     def lost(self) -> tuple[float, float]:
         """Core-hours and GiB-hours of repeated work and restarts."""
-        lost = (0.0, 0.0) if self.kills is None else self.kills.lost
-        return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
+        return _in_hours((0.0, 0.0) if self.kills is None else self.kills.lost)
 
     @property
     def reserved_or_lost(self) -> tuple[float, float]:
@@ -196,15 +194,24 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     """
     prices = prices or Prices()
     focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
-    outcomes = outcomes_of(result)
-    bills = {name: _bill(result.containers, name, prices) for name in result.policies}
-    rows = [
-        _policy_row(name, result, outcomes, baseline, bills if prices.any_given else {}) for name in result.policies
-    ]
+    outcomes, rows = outcomes_of(result), list[PolicyRow]()
+    bills = {name: _bill(result.containers, name, prices) for name in result.policies} if prices.any_given else {}
+    before = outcomes[baseline] if baseline else None
+    for name, outcome in outcomes.items():
+        saved: tuple[float, float] | None = None
+        share: tuple[float | None, float | None] | None = None
+        net = None
+        if before is not None and baseline is not None and name != baseline:
+            saved = _saved(before, outcome)
+            pairs = zip(saved, before.reserved_or_lost, strict=True)
+            cpu, memory = (part / whole if whole > 0 else None for part, whole in pairs)
+            share = cpu, memory
+            net = bills[baseline].total - bills[name].total if bills else None
+        flags = name in result.oracles, name == OURS, name == baseline
+        rows.append(PolicyRow(name, *flags, outcome, saved, share, bills.get(name), net))
     rows.sort(key=lambda row: (row.oracle, row.ours, not row.baseline))
     against = None if baseline == focus else baseline
-    whole = outcomes[baseline] if baseline else None
-    containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
+    containers = tuple(_container_row(c, focus, against, before, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)
 
 
@@ -231,8 +238,8 @@ def outcomes_of(result: ReplayResult) -> dict[str, Outcome]:
 
 def headline(summary: Summary) -> str:
     """The main result in one sentence."""
-    row, outcome = summary.row(summary.focus), summary.row(summary.focus).outcome
-    harm = _harm(outcome)
+    row = summary.row(summary.focus)
+    outcome, harm = row.outcome, _harm(row.outcome)
     if summary.baseline is None or row.saved_share is None:
         return (
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
@@ -310,23 +317,6 @@ def _bill(containers: Iterable[ContainerReplay], policy: str, prices: Prices) ->
     return bill_of(pairs, prices)
 
 
-def _policy_row(
-    name: str, result: ReplayResult, outcomes: dict[str, Outcome], baseline: str | None, bills: dict[str, Bill]
-) -> PolicyRow:
-    outcome = outcomes[name]
-    saved: tuple[float, float] | None = None
-    share: tuple[float | None, float | None] | None = None
-    if baseline is not None and name != baseline:
-        before = outcomes[baseline]
-        saved = _saved(before, outcome)
-        cpu, memory = (_share(part, whole) for part, whole in zip(saved, before.reserved_or_lost, strict=True))
-        share = cpu, memory
-    net = bills[baseline].total - bills[name].total if bills and baseline and name != baseline else None
-    return PolicyRow(
-        name, name in result.oracles, name == OURS, name == baseline, outcome, saved, share, bills.get(name), net
-    )
-
-
 def _container_row(
     replay: ContainerReplay, focus: str, baseline: str | None, whole: Outcome | None, prices: Prices
 ) -> ContainerRow:
@@ -344,10 +334,6 @@ def _container_row(
 def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
     cpu, memory = (one - other for one, other in zip(before.reserved_or_lost, after.reserved_or_lost, strict=True))
     return cpu, memory
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
 
 
 def _hours_in_violation(outcome: Outcome) -> float:
