@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, SCHEDULES, DemandModel
 from recommender.policies.phase_plan import RESIZE_PRICE, PhasePlan, PlanState, weights_of
-from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, Progress, no_progress
 
 FOLDS = 3
 MAX_SAMPLES = 30_000
@@ -31,8 +31,6 @@ AHEAD_SAMPLES = 12
 CHANGES_PER_SAMPLE = 0.05
 """Twelve resizes an hour at 15 s a sample."""
 
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
@@ -45,7 +43,7 @@ class LabelledRun:
 
 
 def fit_demand(
-    runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress | None = None
+    runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress = no_progress
 ) -> tuple[DemandModel, PhaseGraph]:
     """Fit demand, prices and phase graph; prices by cross-validation.
 
@@ -60,8 +58,7 @@ def fit_demand(
     violated = np.zeros((SCHEDULES, 2, len(PRICES)))
     judged = 0
     for fold in range(FOLDS if len(distinct) >= FOLDS else 0):
-        if progress is not None:
-            progress("prices", fold, FOLDS)
+        progress("prices", fold, FOLDS)
         trained = _fit_unpriced([run for run, name in zip(runs, names, strict=True) if fold_of[name] != fold], phases)
         held_out = sample_for_pricing([run for run, name in zip(runs, names, strict=True) if fold_of[name] == fold])
         for schedule in (EVERY_SAMPLE, ONCE_A_CYCLE):

@@ -30,6 +30,14 @@ Limits = tuple[float | None, float | None]
 NO_LIMITS: Limits = (None, None)
 
 
+Progress = Callable[[str, int, int], None]
+"""Called with a task, and how much of it is done and in all."""
+
+
+def no_progress(task: str, done: int, total: int) -> None:
+    """Report progress to nobody."""
+
+
 def or_nan(value: float | None) -> float:
     """NaN for None."""
     return math.nan if value is None else value

@@ -82,7 +82,7 @@ def replay(
     *,
     write_decisions: WriteDecisions | None = None,
     timelines: int = 6,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
     model: Mapping[str, object] | None = None,
     rows: Sequence[str] = (),
     played: Mapping[str, Mapping[str, Played]] | None = None,
@@ -120,8 +120,7 @@ def replay(
             if write_decisions is not None:
                 for name, (timestamps, allocations) in judged.decisions.items():
                     write_decisions(series.container, name, timestamps, allocations)
-        if progress is not None:
-            progress(len(series))
+        progress(len(series))
     notes = tuple(_incomplete(name, without, len(simulated)) for name, without in missing.items() if without)
     if not containers:
         raise NotEnoughData(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_dete
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import ordered_map
-from recommender.records import UsageSeries
+from recommender.records import Progress, UsageSeries, no_progress
 
 FOLDS = 5
 """Folds of cross-fitting: each container is judged by the model that was not trained on it."""
@@ -32,8 +32,6 @@ MAX_CONTEXTS = 5_000
 
 CUT_OFF_SAMPLES = 2
 """A container whose last sample is within this many of the end of the source is assumed to be still running there."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: i
 
 
 def train(
-    series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress | None = None
+    series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress = no_progress
 ) -> PhaseModel:
     """Fit detector, phase statistics, graph and demand, in this order.
 
@@ -112,7 +110,7 @@ def with_forecasts(
     series: Sequence[UsageSeries],
     options: TrainingOptions,
     facts: dict[str, Any],
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> PhaseModel:
     """Fit statistics, graph and demand to the phases that a detector finds in these series."""
     labels = [detector.trace(one) for one in series]
@@ -150,7 +148,7 @@ def cross_fit(
     source: Iterable[UsageSeries],
     containers: Sequence[str],
     options: TrainingOptions,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     jobs: int = 1,
 ) -> CrossFit:
     """Train one model per fold, on the containers of the other folds.
@@ -168,8 +166,7 @@ def cross_fit(
     shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
     fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}
 
-    if progress is not None:
-        progress("folds", 0, folds)
+    progress("folds", 0, folds)
 
     def training_sets() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
         for fold in range(folds):
@@ -181,8 +178,7 @@ def cross_fit(
     with closing(ordered_map(_train_fold, training_sets(), min(jobs, folds))) as trained:
         for model in trained:
             models.append(model)
-            if progress is not None:
-                progress("folds", len(models), folds)
+            progress("folds", len(models), folds)
     return CrossFit(tuple(models), fold_of)
 
 

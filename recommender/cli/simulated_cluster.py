@@ -14,8 +14,8 @@ from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, Limits, interval_s
-from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
-from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
+from recommender.records import OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
 from recommender.units import counted, format_duration
 
 DEFAULT_RAILS = RailOptions()

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
+from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm import hidden_means_kernel, online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, taps_of, unpack, workspace
 from recommender.kernels.rows import LANES
-from recommender.kernels.windows import Ints, window_starts
+from recommender.kernels.windows import Ints
 
 HELD_OUT_FRACTION = 0.1
 """Share of the windows held out for early stopping. The published package uses the training error instead."""
@@ -72,22 +72,18 @@ class ConditionalRBM:
         return len(self.errors_)
 
     def fit(
-        self, values: ArrayLike, segments: ArrayLike, *, progress: Callable[[int, int], None] | None = None
+        self, values: ArrayLike, segments: ArrayLike, *, progress: Callable[[int, int], object] = lambda *_: None
     ) -> ConditionalRBM:
         """Train from new initial weights until the error stops falling or `max_epochs` is reached.
 
         `values`: float (n_samples, n_features): standardised, all finite; segments concatenated.
-        `segments`: int (n_segments + 1,): rows ``segments[i]:segments[i + 1]`` are a gap-free stretch of one container.
+        `segments`: int (n_segments + 1,): rows ``segments[i]:segments[i + 1]`` are a gap-free stretch of one container;
+        one at least has lag + 1 rows.
         `progress`: called after each epoch with (epochs done, max_epochs).
 
-        Raises NotEnoughData: no segment has lag + 1 rows.
         Raises Misuse: the training diverged.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
-        if not window_starts(borders, self.lag).size:
-            raise NotEnoughData(
-                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
-            )
         self._initialise(data.shape[1])
         train, held_out = hold_out(borders, self.lag, HELD_OUT_FRACTION, self.seed)
         trainer = Trainer(self, data, train)
@@ -101,8 +97,7 @@ class ConditionalRBM:
                 self.parameters_, best_error, since_best = trainer.parameters(), error, 0
             else:
                 since_best += 1
-            if progress is not None:
-                progress(epoch + 1, self.max_epochs)
+            progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
         return self

@@ -12,7 +12,7 @@ from recommender.engine.fleet import ClassOnlyFleet, Fleet
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions, decision_positions, interval_s
 from recommender.model import PhaseModel
-from recommender.records import Played, UsageSeries
+from recommender.records import Played, Progress, UsageSeries, no_progress
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
@@ -34,8 +34,6 @@ GC_THRESHOLD = 1_000_000
 time."""
 
 ModelFor = Callable[[str], PhaseModel | None]
-Progress = Callable[[str, int, int], None]
-"""Called with the present row, and the numbers of samples done and in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 @_rare_garbage_collection()
 def play_rows(
-    names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress | None = None
+    names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress = no_progress
 ) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:
     """Play every container under each of these rows.
 
@@ -86,7 +84,7 @@ def play_rows(
 
 
 def _outcomes(
-    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
+    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress
 ) -> list[Outcome]:
     if name == STATIC:
         return [with_kills(trace, as_declared(trace), cluster.rules) for trace in traces]
@@ -98,8 +96,7 @@ def _outcomes(
     def advance(samples: int) -> None:
         nonlocal done
         done += samples
-        if progress is not None:
-            progress(name, done, total)
+        progress(name, done, total)
 
     if name == VPA:
         return play(traces, Default(traces), cluster.rules, cluster.step_s, advance)
