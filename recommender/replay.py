@@ -16,7 +16,6 @@ from recommender.policies.registry import Policy
 from recommender.records import (
     Block,
     ContainerReplay,
-    FloatArray,
     IntArray,
     Played,
     ReplayResult,
@@ -35,19 +34,9 @@ class Plan:
     labels: IntArray | None = None  # int64 (n,): phases of the samples; None if no policy needs them
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Result of the replay of one container."""
-
-    replay: ContainerReplay  # tallies of the policies
-    # Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
-    decisions: Mapping[str, tuple[IntArray, FloatArray]]
-    explanations: Mapping[str, Mapping[str, Any]]  # per policy: explanation of its last decision
-
-
 def replay_container(
     series: UsageSeries, plan: Plan, options: ReplayOptions, played: Mapping[str, Played] | None = None
-) -> Judged | None:
+) -> tuple[ContainerReplay, Timeline] | None:
     """Replay one container under every policy of its plan, and add its results from the simulated cluster.
 
     None for too few samples for a decision.
@@ -71,8 +60,17 @@ def replay_container(
         tallies[policy.name] = judge(series.usage, positions, allocations, sample_s)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
-    runs = {name: one.run for name, one in simulated.items()}
-    return Judged(ContainerReplay(series.container, series.workload, tallies, runs), decisions, explanations)
+    replayed = ContainerReplay(series.container, series.workload, tallies, {n: one.run for n, one in simulated.items()})
+    return replayed, Timeline(
+        container=series.container,
+        workload=series.workload,
+        timestamps=series.timestamps,
+        usage=series.usage,
+        labels=plan.labels,
+        decisions=decisions,
+        explanations=explanations,
+        marks={name: one.marks for name, one in simulated.items()},
+    )
 
 
 def replay(
@@ -107,18 +105,20 @@ def replay(
     for series in source:
         results = {name: simulated[series.container][name] for name in rows} if series.container in simulated else {}
         plan = plan_for(series) if np.count_nonzero(series.present) >= options.fewest_samples else Plan(())
-        judged = replay_container(series, plan, options, results)
-        if judged is None:
-            left_out.append((series.container, _too_short(series, options)))
+        if (judged := replay_container(series, plan, options, results)) is None:
+            samples = counted(int(np.count_nonzero(series.present)), "sample")
+            why = f"{samples}, a decision that can be judged needs {options.fewest_samples}"
+            left_out.append((series.container, why))
         else:
+            container, timeline = judged
             policies = (*rows, *(policy.name for policy in plan.policies))
             oracles = frozenset(policy.name for policy in plan.policies if policy.oracle)
-            containers.append(judged.replay)
+            containers.append(container)
             steps[series.step_s, interval_s(series)] += 1
             if timelines:
-                choice.offer(judged.replay, _timeline(series, plan, judged, results), oracles)
+                choice.offer(container, timeline, oracles)
             if write_decisions is not None:
-                for name, (timestamps, allocations) in judged.decisions.items():
+                for name, (timestamps, allocations) in timeline.decisions.items():
                     write_decisions(series.container, name, timestamps, allocations)
         progress(len(series))
     notes = tuple(_incomplete(name, without, len(simulated)) for name, without in missing.items() if without)
@@ -134,26 +134,6 @@ def replay(
     return ReplayResult(
         step_s, cycle_s, policies, oracles, tuple(containers), tuple(left_out), model or {}, notes, choice.timelines()
     )
-
-
-def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[str, Played]) -> Timeline:
-    """A container for drawing, without the policies that decide at every sample, which are the use itself."""
-    undrawn = {policy.name for policy in plan.policies if policy.every_sample}
-    return Timeline(
-        container=series.container,
-        workload=series.workload,
-        timestamps=series.timestamps,
-        usage=series.usage,
-        labels=plan.labels,
-        decisions={name: made for name, made in judged.decisions.items() if name not in undrawn},
-        explanations={name: why for name, why in judged.explanations.items() if name not in undrawn},
-        marks={name: one.marks for name, one in played.items()},
-    )
-
-
-def _too_short(series: UsageSeries, options: ReplayOptions) -> str:
-    samples = int(np.count_nonzero(series.present))
-    return f"{counted(samples, 'sample')}, a decision that can be judged needs {options.fewest_samples}"
 
 
 def _incomplete(name: str, containers: Sequence[str], of: int) -> str:

@@ -20,6 +20,7 @@ from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline, Usa
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
 from recommender.report.timeline_data import (
+    NOT_DRAWN,
     allocation_at,
     change_indices,
     downsampled_indices,
@@ -42,8 +43,8 @@ def draw_timeline(timeline: Timeline, path: str | Path) -> None:
 
     If none of these was run, the first three policies are drawn; without phases the background stays white.
     """
-    chosen = [name for name in DEFAULT_POLICIES if name in timeline.decisions] or list(timeline.decisions)[:3]
-    names, times = list(timeline.decisions), timeline.timestamps
+    names, times = [name for name in timeline.decisions if name != NOT_DRAWN], timeline.timestamps
+    chosen = [name for name in DEFAULT_POLICIES if name in names] or names[:3]
     with rc_context(SETTINGS):
         figure = new_figure(5.6)
         figure.suptitle(shortened(printable(timeline.container), 90), x=0.01, ha="left", fontweight="bold", fontsize=11)

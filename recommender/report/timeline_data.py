@@ -16,7 +16,7 @@ MAX_POINTS = 1500
 MAX_CHANGES = 1500
 _BINS = 600
 _POINTS_PER_BUCKET = 5
-_NOT_DRAWN = "ground.truth"  # the same line as the usage
+NOT_DRAWN = "ground.truth"  # the same line as the usage
 _UNITS = (1.0, BYTES_PER_GIB)
 
 
@@ -26,7 +26,7 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
     `policies`: names in the order of the page, whose script refers to them by index.
     `reasons_of`: policies whose reasons are shown, in this order; all by default.
     """
-    drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != _NOT_DRAWN]
+    drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != NOT_DRAWN]
     return {
         "container": timeline.container,
         "workload": timeline.workload,

@@ -187,7 +187,7 @@ def test_every_tally_agrees_with_the_reference(draw: int, n: int, cycle: int) ->
     if judged is None:
         assert not container.decisions()
         return
-    for name, tally in judged.replay.tallies.items():
+    for name, tally in judged[0].tallies.items():
         rows = [(position, amount) for position, amount in reference.allocations(name, container) if amount is not None]
         expected = reference.judged(container, rows, 15.0)
         found = {
@@ -212,7 +212,7 @@ def test_the_oracle_wastes_least_among_policies_without_a_shortage(draw: int, n:
     series = random_series(draw, n)
     judged = replay_container(series, plan_of(series), ReplayOptions(cycle_samples=8))
     assert judged is not None
-    tallies = judged.replay.tallies
+    tallies = judged[0].tallies
     oracle = tallies["current.step.max"]
     assert oracle.shortage == (0, 0)
     assert oracle.oom_events == 0
