@@ -26,13 +26,11 @@ from recommender.errors import BadArtifact, Misuse
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.npz"
-CHECKSUM_KEY = "manifest_sha256"
-"""Key of the checksum of the rest of the manifest."""
+CHECKSUM_KEY = "manifest_sha256"  # key of the checksum of the rest of the manifest
 
 KIND = "phasewise-model"
 
-MAX_ARRAYS_BYTES = 64 * 2**20
-"""Unpacked; the bundled model has 0.1 MiB. A file of 1 MiB can unpack to 1 GiB."""
+MAX_ARRAYS_BYTES = 64 * 2**20  # unpacked; the bundled model has 0.1 MiB. A file of 1 MiB can unpack to 1 GiB.
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -9,8 +9,7 @@ PhasewiseError                      anything raised on purpose; its text is mean
 
 from __future__ import annotations
 
-MAX_PROBLEM_CHARS = 600
-"""A problem may quote a cell, and a cell may be as long as its file."""
+MAX_PROBLEM_CHARS = 600  # a problem may quote a cell, and a cell may be as long as its file
 
 
 class PhasewiseError(Exception):

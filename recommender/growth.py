@@ -27,8 +27,7 @@ UNCHANGED_INTERVALS = 10
 SILENT_INTERVALS = 20
 """After so many intervals without a report, another curve of the job (another source or metric) is followed."""
 
-MAX_GROWTH = 1e6
-"""Larger values only come from a tiny scale; JSON has no infinity."""
+MAX_GROWTH = 1e6  # larger values only come from a tiny scale; JSON has no infinity
 
 
 class Category(StrEnum):

@@ -22,12 +22,10 @@ from recommender.records import (
     amounts_of,
 )
 
-ROUNDING = 1e-12
-"""Relative excess that counts as equal: far above float64 rounding, far below any measurement error."""
+ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
 
 
-MAX_CYCLE_SAMPLES = 10_000
-"""Forecasts are computed step by step over a cycle, and training keeps arrays of its length."""
+MAX_CYCLE_SAMPLES = 10_000  # forecasts are computed step by step over a cycle, and training keeps arrays of its length
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray, UsageSeries
 
-BUNDLED = "bundled"
-"""Name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
+BUNDLED = "bundled"  # name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings
 
 _TRAINED_ON = "training.containers"
 

@@ -19,17 +19,10 @@ FOLDS = 3
 MAX_SAMPLES = 30_000
 """Approximate number of samples to replay per price: a share of 5 % is then known to a tenth of it or better."""
 
-MIN_RUN_SAMPLES = 200
-"""Least samples to replay of a run: its start tells little of the violations later."""
-
-LEAD_SAMPLES = 2
-"""Lead time of decisions at every sample."""
-
-AHEAD_SAMPLES = 12
-"""Planning horizon after the lead time."""
-
-CHANGES_PER_SAMPLE = 0.05
-"""Twelve resizes an hour at 15 s a sample."""
+MIN_RUN_SAMPLES = 200  # least samples to replay of a run: its start tells little of the violations later
+LEAD_SAMPLES = 2  # lead time of decisions at every sample
+AHEAD_SAMPLES = 12  # planning horizon after the lead time
+CHANGES_PER_SAMPLE = 0.05  # Twelve resizes an hour at 15 s a sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ METRICS = ("loss", "score", "accuracy")
 COUNTERS = ("step", "epoch")
 FIELDS = (*METRICS, *COUNTERS)
 
-CHECKPOINT = "checkpoint"
-"""The stage in which a job saves a checkpoint."""
+CHECKPOINT = "checkpoint"  # the stage in which a job saves a checkpoint
 
 MAX_TEXT_CHARS, MAX_STAGE_CHARS = 256, 63
 _PAIR = re.compile(r"([A-Za-z]+)\s?[=:]\s?(\S+)")
@@ -109,8 +108,7 @@ def _number(name: str, value: object) -> float:
         raise ValueError(f"{name} is not a number") from error
 
 
-PodName = tuple[str, str]
-"""Namespace and name."""
+PodName = tuple[str, str]  # namespace and name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,20 +18,14 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 CPU, MEMORY = 0, 1
-RESOURCES = ("cpu", "memory")
-"""Column order of every (n, 2) array: cpu in cores, memory in bytes."""
-
-Amounts = tuple[float, float]
-"""(cpu_cores, memory_bytes); NaN where unknown."""
-
-Limits = tuple[float | None, float | None]
-"""(cpu_cores, memory_bytes); None or 0 where there is no limit."""
+RESOURCES = ("cpu", "memory")  # column order of every (n, 2) array: cpu in cores, memory in bytes
+Amounts = tuple[float, float]  # (cpu_cores, memory_bytes); NaN where unknown
+Limits = tuple[float | None, float | None]  # (cpu_cores, memory_bytes); None or 0 where there is no limit
 
 NO_LIMITS: Limits = (None, None)
 
 
-Progress = Callable[[str, int, int], None]
-"""Called with a task, and how much of it is done and in all."""
+Progress = Callable[[str, int, int], None]  # called with a task, and how much of it is done and in all
 
 
 def no_progress(task: str, done: int, total: int) -> None:

@@ -15,8 +15,7 @@ import numpy as np
 from recommender.errors import BadInput
 from recommender.records import CPU, MEMORY, NO_FACTS, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 
-FINEST_STEP_S = 1.0
-"""Timestamps are whole seconds, so a grid can be no finer."""
+FINEST_STEP_S = 1.0  # timestamps are whole seconds, so a grid can be no finer
 
 CELLS_PER_SAMPLE_LIMIT = 1000
 CELLS_ALWAYS_ALLOWED = 1_000_000

@@ -20,15 +20,13 @@ from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import ordered_map
 from recommender.records import Progress, UsageSeries, no_progress
 
-FOLDS = 5
-"""Folds of cross-fitting: each container is judged by the model that was not trained on it."""
+FOLDS = 5  # folds of cross-fitting: each container is judged by the model that was not trained on it
 
 TRAINING_SAMPLES = 400_000
 """Most samples to train on, whole containers in the order of a hash of their names: memory is bounded, and on the
 traces measured more samples improved no held-out figure."""
 
-MAX_CONTEXTS = 5_000
-"""Of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts."""
+MAX_CONTEXTS = 5_000  # of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts
 
 CUT_OFF_SAMPLES = 2
 """A container whose last sample is within this many of the end of the source is assumed to be still running there."""

@@ -22,11 +22,8 @@ from recommender.contention.sharing import (
     remaining,
 )
 
-FINISH_TIME_UNCERTAINTY = 0.2
-"""Error of a forecast finish time, as a share of the job's duration when it runs alone."""
-
-MIN_CORES = 0.01
-"""Capacity assumed for a worker without free cores."""
+FINISH_TIME_UNCERTAINTY = 0.2  # error of a forecast finish time, as a share of the job's duration when it runs alone
+MIN_CORES = 0.01  # capacity assumed for a worker without free cores
 
 
 @dataclass(slots=True)

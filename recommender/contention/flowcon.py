@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-UNLIMITED = 1.0
-"""Limit of a job that may use the whole worker."""
+UNLIMITED = 1.0  # limit of a job that may use the whole worker
 
 
 class LearningState(StrEnum):

@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 from recommender.contention.sharing import Stage, finish_times
 from recommender.contention.specon import Move
 
-LATENESS_TOLERANCE_S = 1.0
-"""A smaller delay is below the accuracy of a forecast."""
+LATENESS_TOLERANCE_S = 1.0  # a smaller delay is below the accuracy of a forecast
 
 ROUNDING_TOLERANCE_S = 1e-6
 
-MAX_MOVES = 2
-"""Per job."""
+MAX_MOVES = 2  # per job
 
 
 @dataclass(frozen=True, slots=True)

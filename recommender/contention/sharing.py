@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-EPSILON = 1e-9
-"""Cores or core-seconds: less counts as zero."""
+EPSILON = 1e-9  # cores or core-seconds: less counts as zero
 
 
 class Stage(NamedTuple):
@@ -122,20 +121,14 @@ def nonzero_remaining(stages: Sequence[Stage], done_core_s: float, cores: float 
     return remaining(stages, done_core_s) or [Stage(10.0 * EPSILON, cores)]
 
 
-OVERRUN_SHARE = 0.1
-"""Remaining work of a job that has used more than every earlier run, as a share of its use."""
+OVERRUN_SHARE = 0.1  # remaining work of a job that has used more than every earlier run, as a share of its use
 
 NO_HISTORY_SHARE = 1.0
 """The same without earlier runs: as much again as it has used, the best guess when only its age is known."""
 
-FIRST_GUESS_S = 60.0
-"""Least remaining work without earlier runs, in seconds at its demand."""
-
-MAX_STAGES = 12
-"""Stages of a run: enough to separate waiting from computing, few enough to simulate many runs."""
-
-MIN_CORES = 0.01
-"""Cores of a waiting job, so that waiting takes time too."""
+FIRST_GUESS_S = 60.0  # least remaining work without earlier runs, in seconds at its demand
+MAX_STAGES = 12  # stages of a run: enough to separate waiting from computing, few enough to simulate many runs
+MIN_CORES = 0.01  # cores of a waiting job, so that waiting takes time too
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,9 @@ HELD_OUT_FRACTION = 0.1
 MIN_SEGMENTS_TO_HOLD_OUT = 5
 """With fewer segments, holding one out would take a large share of the data and a whole kind of workload."""
 
-INITIAL_WEIGHT_SD = 0.2
-"""Standard deviation of the initial weights, which are normal, times the length of the history."""
-
-WINDOWS_PER_DRAW = 65_536
-"""Windows per draw of random numbers: 2.6 MB of float32 for ten hidden units."""
-
-MAX_DELAY = 64
-"""Samples; bounds the rows that are stored for each live container."""
+INITIAL_WEIGHT_SD = 0.2  # standard deviation of the initial weights, which are normal, times the length of the history
+WINDOWS_PER_DRAW = 65_536  # windows per draw of random numbers: 2.6 MB of float32 for ten hidden units
+MAX_DELAY = 64  # samples; bounds the rows that are stored for each live container
 
 PARAMETER_NAMES = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 

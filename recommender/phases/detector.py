@@ -25,15 +25,13 @@ CANDIDATE_PHASES = tuple(range(3, 13))
 HELD_OUT_SHARE = 0.25
 """Share of codes, by whole containers, held out of clustering while k is chosen; at most twice as many."""
 
-MIN_CONTAINERS_TO_HOLD_OUT = 4
-"""With fewer containers, single codes are held out instead."""
+MIN_CONTAINERS_TO_HOLD_OUT = 4  # with fewer containers, single codes are held out instead
 
 MAX_SQUARED_LENGTH = 1000.0
 """Of a training window; its values are clipped. A rare spike of otherwise steady use is hundreds of standard deviations
 high, and gradient descent diverges beyond 2 / learning rate, which is 2000."""
 
-MAX_CLUSTERED_CODES = 20_000
-"""Maximum number of windows for k-means; more only take longer."""
+MAX_CLUSTERED_CODES = 20_000  # maximum number of windows for k-means; more only take longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ CPU_FLOOR_CORES = 0.01
 MEMORY_FLOOR_BYTES = float(1 << 20)
 """Ten millicores and one MiB: below them a container is idle, and differences are noise."""
 
-MAX_HISTORY_SAMPLES = 2000
-"""Samples of the mean level: all of a training job, or the last days of a service."""
+MAX_HISTORY_SAMPLES = 2000  # samples of the mean level: all of a training job, or the last days of a service
 
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:

@@ -24,17 +24,13 @@ from recommender.records import FloatArray, IntArray
 Run = tuple[int, int]
 """Phase number and length in samples of a stretch of equal phases; those of a container are in time order."""
 
-MAX_PHASE = 999
-"""Largest phase number accepted; tables grow with its cube, and no clustering here makes more."""
-
-ENDED, CENSORED = -1, -2
-"""Instead of a next phase: the container ended, or its recording stopped while it was running."""
+MAX_PHASE = 999  # largest phase number accepted; tables grow with its cube, and no clustering here makes more
+ENDED, CENSORED = -1, -2  # instead of a next phase: the container ended, or its recording stopped while it was running
 
 CONTEXT_PHASES, CONTEXT_DWELLS = 3, 2
 """Phases and dwells in a context; a fourth phase did not improve forecasts on held-out containers."""
 
-DWELL_BUCKETS = 8
-"""Dwell buckets of the tables: 1, 2-3, 4-7, ... 128 steps and longer."""
+DWELL_BUCKETS = 8  # dwell buckets of the tables: 1, 2-3, 4-7, ... 128 steps and longer.
 
 PERSISTENCE_STEPS = 2
 """A plan counts on the present phase if it lasts for so many steps and one more, however long the lead time is."""

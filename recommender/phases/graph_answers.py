@@ -21,11 +21,8 @@ from recommender.errors import BadInput, NotEnoughData
 from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
 from recommender.records import FloatArray
 
-OWN_PRIOR_COUNT = 8.0
-"""Pseudo-count of the prediction from other containers against a container's own history."""
-
-SMOOTHING_SHARE = 0.01
-"""Share spread evenly over all other phases, so that one surprise does not dominate the log loss."""
+OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
+SMOOTHING_SHARE = 0.01  # share spread evenly over all other phases, so that one surprise does not dominate the log loss
 
 UNSEEN_PHASE_PROBABILITY = 1e-3
 """Probability assumed in scores for a phase that is not in the graph; those of known phases sum to one without it."""

@@ -36,8 +36,7 @@ SWITCH_RATIO = 0.6
 """Hysteresis: a container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On
 real runs phases lasted about twice as long at the same forecast loss; between 0.5 and 0.85 little changes."""
 
-FORECAST_TOLERANCE = 0.02
-"""The smallest k is chosen whose held-out forecast loss is within 2 % of the best."""
+FORECAST_TOLERANCE = 0.02  # the smallest k is chosen whose held-out forecast loss is within 2 % of the best
 
 FORECAST_QUANTILE = 0.95
 """Quantile of the next cycle's peaks in the forecast loss; corresponds to the default target violation of 5 %."""

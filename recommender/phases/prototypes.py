@@ -15,11 +15,8 @@ from dataclasses import dataclass
 
 from recommender.phases.graph import Run
 
-Path = tuple[str, ...]
-"""Elements in time order: a phase number as text, or an alternation `(a b)*`."""
-
-SHORTEST_ALTERNATION = 4
-"""Minimum phases of an alternation: a b a is a detour, a b a b has repeated."""
+Path = tuple[str, ...]  # elements in time order: a phase number as text, or an alternation `(a b)*`
+SHORTEST_ALTERNATION = 4  # minimum phases of an alternation: a b a is a detour, a b a b has repeated
 
 
 @dataclass(frozen=True, slots=True)

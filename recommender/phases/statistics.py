@@ -14,8 +14,7 @@ from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 from recommender.units import format_cpu, format_memory
 
-NOTABLE_RATIO = 1.2
-"""Ratio to the container's mean level from which on a description mentions it."""
+NOTABLE_RATIO = 1.2  # ratio to the container's mean level from which on a description mentions it
 
 VARIABLE_CV = 0.5
 """Coefficient of variation above which usage is variable: the paper separates compute phases by CPU variance."""

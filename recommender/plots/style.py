@@ -18,9 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from recommender.files import atomic_write
 
 DPI = 150
-WIDTH_INCHES = 8.4
-"""1260 pixels at `DPI`."""
-
+WIDTH_INCHES = 8.4  # 1260 pixels at `DPI`
 INK, SOFT, RULE, TARGET = "#1a1d21", "#565d66", "#d9dde2", "#b3261e"
 _PAGE_VARIABLES = {INK: "ink", SOFT: "soft", RULE: "grid", TARGET: "bad", "#ffffff": "ground"}
 """CSS variables of the page for these colours, so that they follow its colour scheme."""

@@ -29,8 +29,7 @@ from recommender.report.timeline_data import (
 )
 from recommender.units import BYTES_PER_GIB
 
-DEFAULT_POLICIES = (OURS, "vpa", "histogram", "static")
-"""Policies drawn if present; more lines would hide each other."""
+DEFAULT_POLICIES = (OURS, "vpa", "histogram", "static")  # policies drawn if present; more lines would hide each other
 
 _UNITS = (1.0, BYTES_PER_GIB)
 _LABELS = ("CPU, cores", "memory, GiB")

@@ -21,8 +21,7 @@ from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 
-RULE_SPREADS = 2.0
-"""A rule allocates the mean plus two standard deviations."""
+RULE_SPREADS = 2.0  # a rule allocates the mean plus two standard deviations
 
 
 class CycleRule(Enum):

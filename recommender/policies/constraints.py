@@ -27,11 +27,8 @@ from recommender.records import (
 )
 from recommender.units import BYTES_PER_MIB
 
-WHOLE_UNITS = (1000, 1)
-"""Units of a core and of a byte: amounts are published in millicores and bytes."""
-
-ROUNDING_TOLERANCE = 1e-6
-"""In units: far above float error, far below any meaningful amount."""
+WHOLE_UNITS = (1000, 1)  # units of a core and of a byte: amounts are published in millicores and bytes
+ROUNDING_TOLERANCE = 1e-6  # in units: far above float error, far below any meaningful amount
 
 INTEGER_CPU_ANNOTATION = "vpa-post-processor.kubernetes.io/{}_integerCPU"
 

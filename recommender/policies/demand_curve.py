@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from recommender.records import CPU, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-POINTS = 240
-"""Maximum number of buckets: an hour at 15 s; longer runs have wider ones."""
+POINTS = 240  # maximum number of buckets: an hour at 15 s; longer runs have wider ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, ESTIMATION
 from recommender.records import CPU, MEMORY, Amounts, Block, FloatArray, PolicyOutput
 
-WINDOW_S = DAY_S
-"""Default length of a memory window, of which the peak is kept."""
+WINDOW_S = DAY_S  # default length of a memory window, of which the peak is kept
 
 FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
 

@@ -23,11 +23,8 @@ from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
 from recommender.records import FloatArray
 from recommender.units import format_time, parse_rfc3339_s
 
-VERSION = "v3"
-"""The only version upstream writes and reads."""
-
-HEAVIEST = 10_000
-"""Encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers."""
+VERSION = "v3"  # the only version upstream writes and reads
+HEAVIEST = 10_000  # encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers
 
 LARGEST_WEIGHT = 2**32 - 1
 """Upstream decodes weights into 32 bits; with a larger one it cannot read any list of checkpoints."""

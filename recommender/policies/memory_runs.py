@@ -23,23 +23,15 @@ from recommender.kernels.memory_rises import observe_memory
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-AGES = 12
-"""Rises are kept from the ages of 1, 2, 4, ... 2048 samples on."""
-
-WARM_UP_STEPS = 4
-"""Samples before which a run has the peak of its class: the time of its first sample is chance."""
+AGES = 12  # rises are kept from the ages of 1, 2, 4, ... 2048 samples on.
+WARM_UP_STEPS = 4  # samples before which a run has the peak of its class: the time of its first sample is chance
 
 MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
-MIN_RUNS = 3
-"""Runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs."""
-
-MAX_RUNS = 256
-"""Latest runs kept of a class, which changes with its code."""
-
-MAX_CACHED_INPUTS = 4096
-"""Input sizes for which a class caches its bounds."""
+MIN_RUNS = 3  # runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs
+MAX_RUNS = 256  # latest runs kept of a class, which changes with its code
+MAX_CACHED_INPUTS = 4096  # input sizes for which a class caches its bounds
 
 MARGIN, SMALL_SAMPLE_MARGIN = 0.05, 1.0
 """Above the maximum of n runs: this share, and the second one divided by n, since it is as likely to be exceeded."""
@@ -59,8 +51,7 @@ MIN_RELATIVE_INPUT, SINGULAR_TOLERANCE = 1e-3, 1e-9
 MAX_EXTRAPOLATION = 4.0
 """Inputs above this multiple of the largest known one have no bound; small ones are clipped likewise."""
 
-OWN_PEAK_MARGIN = 1.1
-"""Least ratio of the allocation to a run's own peak once that reaches the peak of its class."""
+OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
 
 NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
 """Without bounds: the declared request at first, then the run's own peak x the margin."""

@@ -17,11 +17,8 @@ from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES, OwnPastArrays, obs
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-SEGMENTS = 32
-"""Segments kept of a container: sixteen epochs of two stages."""
-
-MAX_VALUE = 1e15
-"""Larger numbers in a checkpoint are refused."""
+SEGMENTS = 32  # segments kept of a container: sixteen epochs of two stages
+MAX_VALUE = 1e15  # larger numbers in a checkpoint are refused
 
 
 class OwnPast(SlotArrays):

@@ -31,11 +31,8 @@ from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-SHARED_TABLE = 0
-"""Occupancy table of containers whose class has none of its own, or that have no class."""
-
-RESIZE_PRICE = 0.1
-"""Price of a resize, as a share of the new allocation."""
+SHARED_TABLE = 0  # occupancy table of containers whose class has none of its own, or that have no class
+RESIZE_PRICE = 0.1  # price of a resize, as a share of the new allocation
 
 
 def weights_of(

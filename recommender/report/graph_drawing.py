@@ -12,8 +12,7 @@ import networkx as nx
 from recommender.phases.graph_io import END, START
 
 WIDTH = 760.0
-MIN_SHARE = 0.05
-"""Rarer transitions are not drawn, only listed in the table."""
+MIN_SHARE = 0.05  # rarer transitions are not drawn, only listed in the table
 _MARGIN, _TEXT_HEIGHT = 34.0, 22.0
 _ARC_UNIT = 40.0
 

@@ -27,17 +27,14 @@ from recommender.report.summary import (
 from recommender.timelines import BASELINES
 from recommender.units import counted, format_duration
 
-PLAIN_WIDTH = 100
-"""Columns when the output is no terminal."""
-MIN_WIDTH = 60
-"""In fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead."""
+PLAIN_WIDTH = 100  # columns when the output is no terminal
+MIN_WIDTH = 60  # in fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead
 _MIN_WIDTH_OF_ONE_TABLE = 92
 _TOP_CONTAINERS = 5
 _MAX_NOTES = 12
 _MAX_REASONS = 3
 
-_Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
-"""Headers, and the text of the cell of a policy."""
+_Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]  # headers, and the text of the cell of a policy
 
 _VIOLATION_COLUMNS: _Columns = (
     ("slack\nCPU", lambda row: two_decimals(row.outcome.cpu.slack_ratio)),

@@ -11,8 +11,7 @@ import numpy as np
 
 from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
-CONTAINER = "main"
-"""The only container of each simulated pod."""
+CONTAINER = "main"  # the only container of each simulated pod
 
 
 @dataclass(frozen=True, slots=True)

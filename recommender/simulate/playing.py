@@ -21,8 +21,7 @@ from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, Outcome
 
-PEAK_MARGIN, PEAK_RUNS = 1.15, 3
-"""Of `class.peak`; a class of fewer runs keeps what was declared."""
+PEAK_MARGIN, PEAK_RUNS = 1.15, 3  # of `class.peak`; a class of fewer runs keeps what was declared
 
 
 def play(

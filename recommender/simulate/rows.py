@@ -26,8 +26,7 @@ CLASS_RUNS, FLOWCON = "class.runs", "flowcon"
 ALL_ROWS = (*ROWS, CLASS_RUNS, FLOWCON)
 """With those that are played only on request: a part of the engine alone, and one that needs recorded losses."""
 
-FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}
-"""Rows of the engine, and the fleet of each. They need a model."""
+FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}  # rows of the engine, and the fleet of each. They need a model.
 
 GC_THRESHOLD = 1_000_000
 """Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
