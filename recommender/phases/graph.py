@@ -261,8 +261,7 @@ def runs_of(labels: ArrayLike) -> list[Run]:
 
 def bucket_of(dwell_steps: IntArray) -> IntArray:
     """Buckets of dwells of at least one step."""
-    buckets: IntArray = np.minimum(np.log2(dwell_steps).astype(np.int64), DWELL_BUCKETS - 1)
-    return buckets
+    return np.minimum(np.log2(dwell_steps).astype(np.int64), DWELL_BUCKETS - 1)
 
 
 def half_bucket_of(dwell_steps: int) -> int:
@@ -301,8 +300,7 @@ def _remaining(hazard: FloatArray) -> FloatArray:
 
 
 def _shrunk_rates(events: FloatArray, exposed: FloatArray, prior: FloatArray | float) -> FloatArray:
-    rates: FloatArray = (events + HAZARD_PRIOR_SAMPLES * prior) / (exposed + HAZARD_PRIOR_SAMPLES)
-    return rates
+    return (events + HAZARD_PRIOR_SAMPLES * prior) / (exposed + HAZARD_PRIOR_SAMPLES)
 
 
 def _shrunk_shares(counts: FloatArray, prior: FloatArray) -> FloatArray:

@@ -117,5 +117,4 @@ def _offset_row(series: Sequence[UsageSeries], features: Sequence[str]) -> Float
     """The mean of the first container; subtracting it avoids cancellation in sums of squares of bytes."""
     values = np.column_stack([series[0].usage, feature_matrix(series[0], features)])
     finite = values[np.isfinite(values).all(axis=1)]
-    row: FloatArray = finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])
-    return row
+    return finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])

@@ -41,8 +41,7 @@ def empty_histograms() -> FloatArray:
 
 def histogram_of(histograms: FloatArray, resource: int) -> kernel.Histogram:
     """Views of the row of a resource, without compiling a kernel."""
-    views: kernel.Histogram = kernel.histogram_of.py_func(histograms, resource)
-    return views
+    return kernel.histogram_of.py_func(histograms, resource)
 
 
 def decide_by_histogram(block: Block, cycle_samples: int) -> PolicyOutput:

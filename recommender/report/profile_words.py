@@ -113,8 +113,7 @@ def _growth(pod: Json) -> str:
 
 def _entries(vpa: Json) -> list[Json]:
     recommendation = vpa.get("recommendation") or {}
-    entries: list[Json] = recommendation.get("containerRecommendations") or []
-    return entries
+    return recommendation.get("containerRecommendations") or []
 
 
 def _conditions(status: Json) -> Iterator[tuple[str, str]]:
