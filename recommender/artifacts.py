@@ -1,7 +1,4 @@
-"""Model folders: named arrays and a JSON manifest, checksummed, written atomically, loaded without executing anything.
-
-This module knows no model classes: it stores and returns arrays and facts (see `recommender.model`).
-"""
+"""Model folders: arrays by name and a JSON manifest, checksummed, written atomically, loaded without executing."""
 
 from __future__ import annotations
 
@@ -41,13 +38,9 @@ _REMEDY = "Copy the model again from where it was trained, or train a new one."
 
 
 def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
-    """Write a model folder atomically.
+    """Write a model folder atomically; `manifest` has JSON-ready facts, to which schema, kind and checksums are added.
 
-    `folder`: an existing model folder without other files is replaced; any other folder must be empty.
-    `arrays`: plain numeric or boolean arrays by name.
-    `manifest`: JSON-ready facts; `schema`, `kind` and the checksums are added.
-
-    Raises Misuse: `folder` exists and is not a model folder.
+    An existing model folder without other files is replaced; any other folder must be empty, or it is a Misuse.
     """
     check_target(folder)
     target = Path(folder).resolve()  # a link stays, and the folder that it leads to is replaced
@@ -91,10 +84,7 @@ def check_target(folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read a model folder and verify its checksums.
-
-    Raises BadArtifact: the folder is missing, incomplete, damaged, or written by a newer Phasewise.
-    """
+    """Read a model folder; BadArtifact if it is missing, incomplete, damaged, or written by a newer Phasewise."""
     source = Path(folder)
     if not source.is_dir():
         raise BadArtifact(f"{source}: no such model folder. Make one with: phasewise train SOURCE -o {source}")

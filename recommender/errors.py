@@ -27,9 +27,8 @@ class Misuse(PhasewiseError):
 class BadInput(PhasewiseError):
     """Data that cannot be used. The message always holds what is known of file, row and column, and a remedy.
 
-    `problem`: what is wrong, in one clause; the middle of a very long one is left out.
-    `remedy`: what the reader can do about it, as an imperative sentence.
-    `file`, `row`, `column`: where it is; `row` counts data rows from 1, without the header.
+    `problem`: one clause, whose middle is left out if it is very long. `remedy`: an imperative sentence.
+    `row` counts data rows from 1, without the header.
     """
 
     exit_code = 2

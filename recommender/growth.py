@@ -109,10 +109,7 @@ class Growth:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], source: str) -> Self:
-        """Read what `to_state` wrote.
-
-        Raises BadInput: it is invalid; the message begins with `source`.
-        """
+        """Read what `to_state` wrote; BadInput, whose message begins with `source`, if it is invalid."""
         try:
             return cls(**{field.name: _checked_field(field.name, state[field.name]) for field in fields(cls)})
         except (KeyError, TypeError, ValueError) as error:

@@ -47,10 +47,7 @@ class ReplayOptions:
 
 
 def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = None) -> int:
-    """Number of samples in a cycle on a grid of this step, at least one; `cycle_samples` overrides `cycle_s`.
-
-    Raises Misuse: there are more than `MAX_CYCLE_SAMPLES`.
-    """
+    """Samples in a cycle on a grid, at least one; Misuse for more than `MAX_CYCLE_SAMPLES`."""
     samples = cycle_samples or cycle_s / step_s
     if samples > MAX_CYCLE_SAMPLES:
         problem = f"a cycle of {samples:.6g} samples is too long"
@@ -84,10 +81,7 @@ def after_kill(had_bytes: float) -> float:
 
 
 def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
-    """The fixed part of the memory limit, float64 (n,): use below it never kills.
-
-    `declared_bytes`: float64 (n,): the limit where limits stay; NaN without one.
-    """
+    """Part of the memory limit below which use never kills, float64 (n,), from the declared limit, NaN without one."""
     if limits == "follow":
         return np.zeros(len(declared_bytes))
     if limits == "none":

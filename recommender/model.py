@@ -84,10 +84,7 @@ def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
 
 
 def load(name: str | Path) -> PhaseModel:
-    """Read a model folder; `bundled` is the one that ships with Phasewise.
-
-    Raises BadArtifact: missing, damaged, newer, or inconsistent.
-    """
+    """Read a model folder, or the model that ships with Phasewise; BadArtifact if damaged, newer or inconsistent."""
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
             return _load(folder, BUNDLED)

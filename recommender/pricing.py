@@ -38,11 +38,7 @@ class LabelledRun:
 def fit_demand(
     runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress = no_progress
 ) -> tuple[DemandModel, PhaseGraph]:
-    """Fit demand, prices and phase graph; prices by cross-validation.
-
-    `phases`: number of phases, including the unknown one.
-    `cycle_samples`, `lag`: for decisions once a cycle.
-    """
+    """Fit demand and graph of `phases` phases, the unknown one included, and prices by cross-validation."""
     names = [run.name for run in runs]
     if len(set(names)) < FOLDS:  # one or two workloads: split by run
         names = [str(place) for place in range(len(runs))]

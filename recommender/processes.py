@@ -14,10 +14,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Generator[Result]:
-    """Yield the function's result for each item, in order.
-
-    `jobs`: number of processes; 1 uses this process. At most one item per process is in progress.
-    """
+    """Yield the function's results in order, computed by `jobs` processes on one item each; 1 is this process."""
     if jobs == 1:
         yield from map(function, items)
         return

@@ -63,7 +63,7 @@ def stage_of(fields: Mapping[str, object], time_s: float, *, event: bool = True)
 def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
     """The reading in fields whose values are numbers, or texts of numbers; other fields are ignored.
 
-    Raises ValueError: none of `METRICS` is there, or a value is not a number; names the field.
+    ValueError, which names the field: none of `METRICS` is there, or a value is not a number.
     """
     metric = next((name for name in METRICS if fields.get(name) is not None), None)
     if metric is None:
@@ -74,10 +74,7 @@ def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = Tru
 
 
 def parse_reading(text: str, source: str, time_s: float) -> Reading:
-    """Parse an annotation: `loss=0.42 step=1200`, or a bare number, which is a loss.
-
-    Raises BadInput: it is anything else; the message begins with `source`.
-    """
+    """Parse `loss=0.42 step=1200`, or a bare number, which is a loss; BadInput begins with `source`."""
     try:
         if len(text) > MAX_TEXT_CHARS:
             raise ValueError(f"it is longer than {MAX_TEXT_CHARS} characters")

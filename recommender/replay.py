@@ -37,10 +37,7 @@ class Plan:
 def replay_container(
     series: UsageSeries, plan: Plan, options: ReplayOptions, played: Mapping[str, Played] | None = None
 ) -> tuple[ContainerReplay, Timeline] | None:
-    """Replay one container under every policy of its plan, and add its results from the simulated cluster.
-
-    None for too few samples for a decision.
-    """
+    """Replay one container under its plan, beside its results from the simulated cluster; None without a decision."""
     cycle_samples = options.samples_per_cycle(interval_s(series))
     per_cycle = decision_positions(series.present, cycle_samples, options.lag)
     if not len(per_cycle):
@@ -85,15 +82,12 @@ def replay(
     rows: Sequence[str] = (),
     played: Mapping[str, Mapping[str, Played]] | None = None,
 ) -> ReplayResult:
-    """Replay every container of a source.
+    """Replay every container of a source; NotEnoughData if none has a decision, or no policy could be judged.
 
     `timelines`: number of containers kept whole for drawing.
     `progress`: called with the number of grid cells just done.
-    `model`: facts on the model, for the report.
     `rows`, `played`: rows of the simulated cluster, and by container the results of those that could be simulated. A
     row without a result for every container is left out.
-
-    Raises NotEnoughData: no container has enough samples for a decision, or no policy could be judged.
     """
     simulated = played or {}
     missing = {name: [container for container, of in simulated.items() if name not in of] for name in rows}

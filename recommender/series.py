@@ -37,12 +37,9 @@ class ContainerSamples:
 
 
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Count the intervals between consecutive samples of a container, rounded to milliseconds.
+    """Distinct intervals between samples in milliseconds, int64 (u,) increasing, and the number of each.
 
-    `times_s`: float64 (n,), seconds, increasing within each container.
-    `starts`: int64 (c + 1,), the first row of each container, and n.
-
-    Returns milliseconds, counts: int64 (u,) each, milliseconds increasing.
+    `times_s`: float64 (n,), increasing within each container. `starts`: int64 (c + 1,): first row of each, and n.
     """
     inside = np.ones(max(len(times_s) - 1, 0), dtype=bool)
     last_rows = starts[1:-1] - 1
@@ -72,16 +69,11 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
 
 
 def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
-    """Put one container on a grid of `step_s`, or keep its own timestamps.
+    """Put one container on a grid of `step_s` of at least 1 s, or keep its own timestamps, without gaps, for None.
 
-    `samples`: sorted by time, one per timestamp.
-    `step_s`: grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
-
-    Returns UsageSeries: cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell
-    (the later one if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests
-    the last. An empty cell between samples less than two steps apart takes the values of the earlier one.
-
-    Raises BadInput: two samples within one second and no grid, or far more cells than samples.
+    A sample goes to the nearest cell (the later one if half-way). Of several in a cell, cpu and features are averaged,
+    memory is the maximum, requests the last. An empty cell between samples less than two steps apart takes the values
+    of the earlier one. BadInput: two samples within one second and no grid, or far more cells than samples.
     """
     if step_s is None:
         return _ungridded(samples)

@@ -47,10 +47,7 @@ class TrainingOptions:
 
 
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
-    """Gather the containers to train on: all, or up to `TRAINING_SAMPLES` in the order of a hash of their names.
-
-    `shortest`: containers with fewer samples are left out: they have no decision to learn from.
-    """
+    """The containers with `shortest` samples; at most `TRAINING_SAMPLES`, in the order of a hash of their names."""
     allowed = set(containers)
     kept: list[UsageSeries] = []
     total = 0
@@ -67,13 +64,7 @@ def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: i
 def train(
     series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress = no_progress
 ) -> PhaseModel:
-    """Fit detector, phase statistics, graph and demand, in this order.
-
-    `series`: containers to train on, each with lag + 2 samples or more.
-    `data_hash`: of the source, for the manifest.
-
-    Raises NotEnoughData: no container is long enough.
-    """
+    """Fit detector, phase statistics, graph and demand, in this order; NotEnoughData if no container is long enough."""
     if not series:
         raise NotEnoughData(
             f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
@@ -149,12 +140,7 @@ def cross_fit(
     progress: Progress = no_progress,
     jobs: int = 1,
 ) -> CrossFit:
-    """Train one model per fold, on the containers of the other folds.
-
-    `source`: yields one series per container; read once per fold.
-
-    Raises NotEnoughData: there are fewer than two containers.
-    """
+    """Train a model per fold on the containers of the others, read each time; NotEnoughData for only one container."""
     if len(containers) < 2:
         raise NotEnoughData(
             "one container cannot be judged by a model of the others: there are none. Replay more of them, or give a "

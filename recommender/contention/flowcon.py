@@ -56,10 +56,7 @@ class Member:
     largest: float = 0.0
 
     def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> bool:
-        """Update the growth efficiency: progress per second, divided by the mean share of the worker used.
-
-        Returns False without a new measurement.
-        """
+        """Update the growth efficiency, progress per second by the mean share used; False without a new measurement."""
         elapsed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
         if elapsed_s <= 0.0 or used_core_s <= 0.0:
             return False

@@ -140,10 +140,7 @@ def _advance_late_jobs(
 def moves(
     jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
 ) -> list[Move]:
-    """Choose moves greedily, the best first, each applied before the next is searched.
-
-    `ordered`: workers serve jobs in the order of `order_of`; otherwise all have equal shares.
-    """
+    """Choose moves greedily, each applied before the next is searched; `ordered` workers serve by `order_of`."""
     planned: list[Move] = []
     search = _Search(jobs, capacity_cores, now_s, options, ordered)
     while len(planned) < options.at_once:

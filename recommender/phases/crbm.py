@@ -98,14 +98,10 @@ class ConditionalRBM:
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
-        """The code of every row: the hidden mean of its window.
+        """The code of every row, float (n_samples, n_hidden): the hidden mean of its window.
 
-        `values`, `segments`: as in `fit`.
-
-        Returns float (n_samples, n_hidden), of `dtype`: all zero in the first ``lag + delay`` rows of each segment,
-        which have no full window.
-
-        Raises BadInput: a value is not finite, as with a scaler that overflows.
+        `values`, `segments`: as in `fit`; BadInput if a value is not finite, as with a scaler that overflows. The first
+        ``lag + delay`` rows of each segment, which have no full window, have a code of zeros.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
         # The minimum and maximum are NaN if any value is, and need no mask as long as the data.
@@ -132,10 +128,7 @@ class ConditionalRBM:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array is missing, not numeric, not finite, or its shape does not fit the others.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one is missing, not finite, or does not fit the others."""
         missing = [name for name in (*PARAMETER_NAMES, "lag", "delay") if name not in state]
         if missing:
             raise BadArtifact(f"the encoder lacks the arrays {', '.join(missing)}. Train it again.")
@@ -230,11 +223,7 @@ def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[I
 
 
 class Trainer:
-    """The buffers of one training; `epoch` is one pass over all windows.
-
-    `values`: float (n_samples, n_features), contiguous.
-    `starts`: first rows of the windows.
-    """
+    """The buffers of a training on contiguous values, float (n_samples, n_features); windows begin at `starts`."""
 
     def __init__(self, encoder: ConditionalRBM, values: Floats, starts: Ints) -> None:
         self._encoder, self._values, self._starts = encoder, values.ravel(), starts
@@ -248,10 +237,7 @@ class Trainer:
         return unpack(self._layout, self._work)
 
     def epoch(self, number: int) -> float:
-        """Train one pass over all windows in random order.
-
-        Returns the mean reconstruction error, each window's before its own update.
-        """
+        """Train on all windows in random order; the mean reconstruction error, each window's before its own update."""
         encoder, o = self._encoder, self._layout
         rng = np.random.default_rng([encoder.seed, 2, number, 0])
         order = rng.permutation(self._starts)

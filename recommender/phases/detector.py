@@ -115,10 +115,7 @@ class PhaseDetector:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array is missing, not finite, or its shape does not fit the others.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one is missing, not finite, or does not fit the others."""
         try:
             encoder = ConditionalRBM.from_state(
                 {name.removeprefix("crbm."): a for name, a in state.items() if name.startswith("crbm.")}
@@ -155,13 +152,9 @@ def fit_detector(
     cycle_samples: int,
     progress: Progress = no_progress,
 ) -> tuple[PhaseDetector, PhaseCountChoice | None]:
-    """Train the encoder and cluster its codes.
+    """Train the encoder and cluster its codes; also returns the choice of k, None if k was given.
 
-    `cycle_samples`: horizon in samples of the forecasts by which k is chosen.
-
-    Returns the detector, and the choice of k (None if k was given).
-
-    Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
+    k is chosen by forecasts over `cycle_samples`. NotEnoughData: no full window, or fewer distinct ones than phases.
     """
     matrices = [feature_matrix(s, options.features) for s in series]
     stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))

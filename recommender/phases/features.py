@@ -38,13 +38,9 @@ MAX_HISTORY_SAMPLES = 2000  # samples of the mean level: all of a training job, 
 
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
-    """Compute the named features of every sample.
+    """The named features of every sample, float64 (n, len(names)), NaN where one is missing.
 
-    `names`: members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
-
-    Returns float64 (n, len(names)): NaN wherever the sample or the column's value is missing.
-
-    Raises BadInput: a named column is not in the data.
+    Names are of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or of columns of the input; others are a BadInput.
     """
     computed: FloatArray | None = None
     columns: list[FloatArray] = []

@@ -138,20 +138,14 @@ class PhaseGraph:
         return graph
 
     def learn(self, runs: Sequence[Run], *, ended: bool = True) -> None:
-        """Count all runs of one container, oldest first.
-
-        `ended`: False if the recording stops while the container is running, which censors its last run.
-        """
+        """Count the runs of one container, oldest first; the last one is censored if the container had not ended."""
         following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]
         for at, (_, samples) in enumerate(runs):
             recent = runs[max(0, at + 1 - CONTEXT_PHASES) : at + 1]
             self.add(Context.of(recent), {following[at]: 1}, samples)
 
     def learn_visit(self, before: int, phase: int, dwell_steps: int, following: int) -> None:
-        """Count one visit that ended, only in the tables, which are all that live decisions need.
-
-        `before` is the previous phase (0: none, else phase + 1).
-        """
+        """Count a visit that ended, only in the tables, which live decisions need; `before` as in `Context.place`."""
         phases = (phase, before - 1) if before else (phase,)
         self.tables.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
 
@@ -190,10 +184,7 @@ class PhaseGraph:
         return first
 
     def hazard(self, all_classes: PhaseGraph | None = None) -> FloatArray:
-        """Probability that a visit ends with the next step; each context is shrunk towards shorter ones.
-
-        `all_classes`: graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
-        """
+        """Probability that a visit ends with the next step, shrunk towards shorter contexts and towards all classes."""
         exposed, ended, _ = self.tables
         if all_classes is not None:
             prior = all_classes.hazard()
@@ -219,12 +210,10 @@ class PhaseGraph:
         return _remaining(self.hazard())
 
     def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
-        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
+        """Forecast `ahead_steps` steps after the lead time; contexts are shrunk towards all classes.
 
         The present phase has at least the probability that it goes on: so an allocation is raised before a phase
         begins, but not lowered before the present one is about to end.
-
-        `all_classes`: graph of all classes, towards which this one is shrunk.
         """
         hazard, followers = self.hazard(all_classes), self.followers(all_classes)
         occupancy = np.empty((*hazard.shape, self.n_phases))

@@ -60,10 +60,7 @@ def collapse(phases: Sequence[int]) -> Path:
 
 
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
-    """Paths that are not a prefix of another, greedily ordered by the executions they cover of those not yet covered.
-
-    Ties are ordered by length, then by path.
-    """
+    """Paths that are not a prefix of another, greedily by the executions they cover of those left; then by length."""
     counts = _paths(sequences)
     total = sum(counts.values())
     prefixes = {path[:length] for path in counts for length in range(1, len(path))}

@@ -75,10 +75,7 @@ class PhaseStatistics:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str], phases: int) -> PhaseStatistics:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array has the wrong shape.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one has the wrong shape."""
         statistics = cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
         shapes = [(phases, 2)] * 2 + [(phases, len(features))] * 2 + [(phases,)] * 2
         for name, shape in zip(ARRAYS, shapes, strict=True):

@@ -22,13 +22,9 @@ FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
 
 
 class PhaseTracker:
-    """Tracks the phase of every live container.
-
-    `detector`: a fitted detector whose features are computed from CPU and memory only.
+    """Tracks the phase of every live container by a detector whose features need CPU and memory only (else Misuse).
 
     `state`: the arrays of `Tracks` and `Places`. `digest`: of the detector, which the kept state of a container names.
-
-    Raises Misuse: the detector needs columns that live metrics do not have.
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
@@ -59,12 +55,9 @@ class PhaseTracker:
         )
 
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
-        """Process the next sample of each container.
+        """The phases, int64 (m,), after the next sample of each container, or `UNKNOWN_PHASE`.
 
-        `slots`: int64 (m,), each at most once.
-        `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
-
-        Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
+        `slots`: int64 (m,), each at most once. `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
         """
         tracks, places = self.state.arrays(Tracks), self.state.arrays(Places)
         append_features(slots, usage, self._standard, tracks)
@@ -77,10 +70,7 @@ class PhaseTracker:
         return places.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
-        """Restore the state of a container from `state.of`.
-
-        Raises BadArtifact: the state is incomplete or does not fit this model.
-        """
+        """Restore what `state.of` returned; BadArtifact if it is incomplete or does not fit this model."""
         try:
             if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in saved.values()):
                 raise ValueError("not all values are finite")

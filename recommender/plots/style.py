@@ -63,9 +63,7 @@ def save(figure: Figure, path: str | Path) -> None:
 def page_element(figure: Figure, name: str, description: str, colours: Mapping[str, str]) -> str:
     """The picture as an inline SVG element, without the XML prolog, metadata and styles of a separate file.
 
-    `name`: unique on the page: the salt of the IDs inside.
-    `description`: text for screen readers.
-    `colours`: further colours and their CSS variables.
+    `name` is unique on the page, `description` for screen readers; `colours` map to CSS variables of the page.
     """
     with rc_context({**SETTINGS, "svg.fonttype": "none", "svg.hashsalt": name}), io.StringIO() as file:
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))

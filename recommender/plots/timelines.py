@@ -1,7 +1,4 @@
-"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise phases`.
-
-`draw_traces` and `draw_variance` make the pictures of AI4DL's package for any model and data.
-"""
+"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise phases`."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ _MAX_POINTS = 4000
 
 
 def draw_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Draw one container of a dry run, CPU above memory, under `DEFAULT_POLICIES`.
-
-    If none of these was run, the first three policies are drawn; without phases the background stays white.
-    """
+    """Draw one container of a dry run under `DEFAULT_POLICIES`, or its first three; CPU is above memory."""
     names, times = [name for name in timeline.decisions if name != NOT_DRAWN], timeline.timestamps
     chosen = [name for name in DEFAULT_POLICIES if name in names] or names[:3]
     with rc_context(SETTINGS):

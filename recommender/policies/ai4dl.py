@@ -72,8 +72,7 @@ def current_step(rule: CycleRule) -> PolicyFunction:
 def previous_step(rule: CycleRule) -> PolicyFunction:
     """Allocate the peak of the previous cycle, or its mean plus two standard deviations.
 
-    The allocation is kept after a cycle without samples. Before the first decision the cycle is at most as long as
-    the data so far.
+    The allocation is kept after a cycle without samples; the first cycle is at most as long as the data so far.
     """
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:
@@ -86,12 +85,10 @@ def previous_step(rule: CycleRule) -> PolicyFunction:
 
 
 def phase_rules(usage_mean: FloatArray, usage_sd: FloatArray) -> PolicyFunction:
-    """Allocate the mean plus two standard deviations of the phase detected right before the cycle.
+    """Allocate the mean plus two standard deviations, float64 (k, 2) each, of the phase right before the cycle.
 
     A phase that is unknown, or was not met in training, falls back to the peak of the previous cycle; the explanation
     counts these decisions.
-
-    `usage_mean`, `usage_sd`: float64 (k, 2), of each phase in training.
     """
     demand_of_phase = usage_mean + RULE_SPREADS * usage_sd
     met_phases = np.flatnonzero(~np.isnan(demand_of_phase).any(axis=1))
@@ -115,10 +112,7 @@ def phase_rules(usage_mean: FloatArray, usage_sd: FloatArray) -> PolicyFunction:
 
 
 def _cycles_before(block: Block, cycle_samples: int) -> CycleStatistics:
-    """Statistics of the cycle before each decision.
-
-    For the first decision it ends with the latest sample, so that a gap does not leave it empty.
-    """
+    """Statistics of the cycle before each decision; the first ends with a sample, so that no gap empties it."""
     ends = block.decisions.copy()
     ends[0] = np.flatnonzero(~np.isnan(block.usage[: ends[0], CPU]))[-1] + 1
     return statistics_of(block.usage, np.maximum(ends - cycle_samples, 0), ends)
@@ -134,10 +128,7 @@ def _explained(allocations: FloatArray, rule: str, **more: int | None) -> Policy
 def proactive(
     demand: DemandModel, foresight: Callable[[int, int], Any], target_violation: tuple[float, float]
 ) -> PolicyFunction:
-    """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers.
-
-    `foresight`: `PhaseGraph.foresight`.
-    """
+    """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers."""
     phases = demand.visiting.shape[1]
     price = demand.price(ONCE_A_CYCLE, target_violation)
     weights = weights_of(price, target_violation, changes_per_sample=np.inf, resize=0.0)

@@ -72,14 +72,10 @@ class ClassForecast:
 
 
 class ClassRuns:
-    """The finished runs of one container name of a workload class.
+    """The finished runs of one container name of a workload class; `level` is the quantile at which CPU is allocated.
 
-    `runs`: oldest first; the latest `MAX_RUNS` are kept.
-    `level`: quantile at which CPU is allocated.
-
-    `memory`: memory of these runs and of older ones.
-    `typical_s`: median duration; 0 without runs.
-    `bucket_s`: width of the widest buckets: only the peak within one is known.
+    `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
+    width of the widest buckets: only the peak within one is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
@@ -168,10 +164,7 @@ def _packed(runs: Sequence[DemandCurve]) -> _PackedRuns:
 
 
 def without_gaps(run: DemandCurve) -> DemandCurve:
-    """Fill gaps from the neighbouring samples.
-
-    CPU is that of the next one, which is a mean over the time before it; memory the larger of both.
-    """
+    """Fill gaps: CPU from the next sample, a mean over the time before it; memory from the larger neighbour."""
     seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
     if len(seen) == len(run.levels):
         return run

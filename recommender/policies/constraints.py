@@ -2,7 +2,7 @@
 
 1 containers with mode Off are dropped; 2 the pod minimum is shared among the rest; 3 resources that are not controlled
 are dropped; 4 amounts are rounded up to whole units; 5 CPU of annotated containers to whole cores; 6 minAllowed, then
-maxAllowed or the global maximum. The uncapped target has all but the last step. `at_most` and `room.fit_room` follow.
+maxAllowed or the global maximum. The uncapped target has all but the last step. `at_most` and `fit_room` follow.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` and `pkg/utils/vpa/capping.go`.
 """
@@ -75,7 +75,7 @@ def constrain(
 ) -> tuple[ContainerRecommendation, ...]:
     """The recommendations of one VPA, in order of container names; none for a container without controlled resources.
 
-    `whole_cores`: containers whose CPU is rounded up to whole cores.
+    CPU of the containers in `whole_cores` is rounded up to whole cores.
     """
     names = sorted(name for name in estimates if rules_of(name).mode != "Off")
     minimum = pod_share(shared.pod_minimum, len(names))
@@ -104,10 +104,7 @@ def constrain_again(
 
 
 def at_most(recommendation: ContainerRecommendation, most: Amounts, why: str) -> ContainerRecommendation:
-    """Cut the target and its lower bound to the most that a container can have.
-
-    Not the upper bound: a container that has a little more is not updated for it.
-    """
+    """Cut the target and its lower bound; a container that has a little more is not updated for the upper one."""
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
     for i, resource in enumerate(RESOURCES):
         if target[i] > most[i]:

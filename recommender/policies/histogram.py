@@ -96,11 +96,7 @@ class HistogramSession:
         kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
-        """Add the memory that a container killed for memory is assumed to have needed, including the bump.
-
-        `at_s`: unix seconds of the kill.
-        `memory_bytes`: upstream: the larger of use or request plus 100 MiB and 1.2 times it.
-        """
+        """Add the memory that a container OOM-killed at `at_s` is assumed to have needed, including the bump."""
         # Floats, or the kernel is compiled again for integers, which takes a second of a round.
         kernel.add_memory(self.memory, self.window_s, self.state, float(memory_bytes), float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
@@ -125,10 +121,7 @@ class HistogramSession:
         return float(kernel.confidence_of.py_func(self.cpu.sums))
 
     def estimate(self, floors: tuple[float, float] = FLOORS) -> Estimate:
-        """The recommendation after the samples so far, see `kernels.histogram.estimate`.
-
-        `floors`: least millicores and bytes; by default those of a pod with one container.
-        """
+        """The recommendation so far; at least `floors`, millicores and bytes: by default a pod of one container."""
         requests = np.empty((3, 2))
         kernel.estimate(self.histograms, floors, requests)
         return Estimate(*requests)
@@ -138,11 +131,9 @@ NO_FLOORS = (0.0, 0.0)
 
 
 class HistogramAggregate:
-    """Shared histograms, and the memory windows of each container.
+    """Histograms of one container name of a workload, shared by all its replicas, and the memory windows of each.
 
-    `past`: earlier history, as from a checkpoint.
-
-    `memory_interval_s`: length of a memory window, for containers added from now on; None for upstream's default.
+    `past`: earlier history, as from a checkpoint. `memory_interval_s`: as for the sessions of containers to come.
     """
 
     def __init__(self, past: HistogramSession | None = None) -> None:
@@ -171,12 +162,10 @@ class HistogramAggregate:
         return self.past.samples
 
     def estimate_into(self, requests: FloatArray) -> float:
-        """Write the default recommendation into an array before the pod minimum, which the containers of a pod share.
+        """Write the recommendation before the pod minimum into `requests`, OUT float64 (3, 2); returns the confidence.
 
-        `requests`: OUT float64 (3, 2), lower, target and upper; 0 before the first sample. A kill for memory counts as
-        one: a container that is killed as soon as it has started has no other.
-
-        Returns the confidence.
+        Lower, target and upper are 0 before the first sample. A kill for memory counts as one: a container that is
+        killed as soon as it has started has no other.
         """
         return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
 

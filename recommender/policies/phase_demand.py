@@ -44,8 +44,7 @@ class DemandModel:
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
         """Fit the demand to finished runs; prices are learned in a replay (`recommender.pricing`).
 
-        `usages`, `labels`: of each run: float64 (n, 2) cores and bytes without gaps, and the phase of each sample,
-        0..phases - 1.
+        Of each run `usages` has float64 (n, 2) cores and bytes without gaps, `labels` the phase of each sample.
         """
         by_resource = [_demand_quantiles([usage[:, r] / FLOORS[r] for usage in usages], labels, phases) for r in (0, 1)]
         staying, visiting, returning = (np.stack(both).astype(np.float32) for both in zip(*by_resource, strict=True))
@@ -61,11 +60,9 @@ class DemandModel:
         return price
 
     def expected(self, occupancy: FloatArray, lead_samples: int, ahead_samples: int) -> Expected:
-        """Combine the demand with the occupancy by context into lookup tables.
+        """Lookup tables from the demand and an occupancy, float64 (tables, 1 + phases, phases, buckets, phases).
 
-        `occupancy`: float64 (tables, 1 + phases, phases, buckets, phases).
-        `lead_samples`, `ahead_samples`: time covered by the occupancy: samples until a decision is in force, and the
-        horizon after them.
+        It covers `ahead_samples` after the `lead_samples` until a decision is in force.
         """
         staying = np.stack([_pooled(self.staying[r], lead_samples + 1, lead_samples + ahead_samples) for r in range(2)])
         visiting, returning = self.visiting.astype(float), self.returning.astype(float)
@@ -93,10 +90,7 @@ class DemandModel:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], phases: int) -> DemandModel:
-        """Restore the model that `to_state` wrote.
-
-        Raises BadArtifact: an array is missing, has another shape, or does not hold finite numbers.
-        """
+        """Read what `to_state` wrote; BadArtifact if an array is missing, of another shape, or not finite."""
         shapes = {
             "staying": (2, len(HORIZONS), phases, QUANTILES),
             "visiting": (2, phases, QUANTILES),

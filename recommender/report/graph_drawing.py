@@ -58,13 +58,10 @@ class GraphDrawing:
 
 
 def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
-    """Lay out the first-order part of a phase graph.
+    """Lay out the first-order part of a phase graph, whose edges carry `count`; contexts are not drawn.
 
     Phases stand from left to right in their usual order; arcs above the row lead forward, arcs below lead back, and no
     arc passes through a node.
-
-    `graph`: edges carry `count`. Only nodes that are a phase number (int or text), `start` or `end` are drawn, not
-    longer contexts; shares are of the transitions between them.
     """
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     for source, target, count in graph.edges(data="count", default=1):

@@ -58,10 +58,7 @@ def render_page(
     """Render the page as HTML text.
 
     `timelines`: containers to draw, the most interesting first.
-    `generated_at`, `version`: shown as the time and version of the report.
-    `phase_graph`: transitions between phases; the first-order part is drawn.
     `sequences`: the phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
-    `phase_table`: mean and spread of usage per phase.
     `tradeoffs`: SVG elements of `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None

@@ -92,10 +92,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A tally in readable units.
-
-    `kills`: of policies run in the simulated cluster; None for others, which are not killed and restarted.
-    """
+    """A tally in readable units; `kills` is None for policies that were not run in the simulated cluster."""
 
     samples: int
     hours: float
@@ -188,7 +185,7 @@ class Summary:
 
 
 def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
-    """Compute rates, savings and rankings of a dry run.
+    """Rates, savings and rankings of a dry run.
 
     Savings are reservations and losses of the baseline minus those of the policy over the same judged samples.
     """

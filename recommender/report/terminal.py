@@ -61,10 +61,7 @@ _MONEY_COLUMNS: _Columns = (
 
 
 def report_console(file: TextIO | None = None) -> Console:
-    """A console as wide as the terminal, but at least `MIN_WIDTH`; for a pipe `PLAIN_WIDTH` wide and plain.
-
-    Rich honours `NO_COLOR`, `FORCE_COLOR` and `COLUMNS`.
-    """
+    """A console as wide as the terminal, at least `MIN_WIDTH`; a pipe is plain. Rich honours `NO_COLOR`."""
     console = Console(file=file, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PLAIN_WIDTH
@@ -79,10 +76,7 @@ def render_table(
     prices: Prices | None = None,
     written: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Print the comparison: policies, then the containers that would save or suffer most, then notes.
-
-    `written`: kinds and paths of the files written, such as ("page", "report.html"); listed at the end.
-    """
+    """Print the policies, the containers that would save or suffer most, notes, and kinds and paths `written`."""
     if not result.containers:
         console.print(Text("No container could be judged.", style="bold"))
         _print_remarks(result, console, written)
