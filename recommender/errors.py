@@ -1,11 +1,4 @@
-"""The tree of errors. Callers catch these; errors of libraries are translated where they are first met.
-
-PhasewiseError                      anything raised on purpose; its text is meant for a user
-├── Misuse                          options that contradict each other, unknown names          exit code 2
-├── BadInput                        a file, row or column that cannot be used; says where      exit code 2
-├── BadArtifact                     a model that is damaged, truncated, newer or does not fit  exit code 2
-└── NotEnoughData                   valid input, but too little of it for what was asked       exit code 2
-"""
+"""Errors raised on purpose, with texts for users; errors of libraries are translated where they are first met."""
 
 from __future__ import annotations
 

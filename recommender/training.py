@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.errors import NotEnoughData
 from recommender.judging import cycle_samples_on
@@ -17,7 +20,6 @@ from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
-from recommender.processes import ordered_map
 from recommender.records import Progress, UsageSeries, no_progress
 
 FOLDS = 5  # folds of cross-fitting: each container is judged by the model that was not trained on it
@@ -197,3 +199,31 @@ def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
 def _most_common_step_s(series: Sequence[UsageSeries]) -> float:
     steps, counts = np.unique([s.step_s for s in series], return_counts=True)
     return float(steps[counts.argmax()])
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Generator[Result]:
+    """Yield the function's results in order, computed by `jobs` processes on one item each; 1 is this process."""
+    if jobs == 1:
+        yield from map(function, items)
+        return
+    # Workers ignore Ctrl-C; this process ends them.
+    executor = ProcessPoolExecutor(
+        max_workers=jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
+    pending: deque[Any] = deque()
+    finished = False
+    try:
+        for item in items:
+            pending.append(executor.submit(function, item))
+            if len(pending) >= jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+        finished = True
+    finally:
+        # After an interruption no worker may go on in the background.
+        executor.shutdown(wait=True, kill_workers=not finished)

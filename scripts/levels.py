@@ -2,7 +2,7 @@
 
 LEVELS = {
     "recommender": [
-        ("base", ("units", "records", "errors", "files", "listening", "processes")),
+        ("base", ("units", "records", "errors", "files", "listening")),
         ("kernels", ("kernels",)),
         ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
         ("adapters", ("sources", "artifacts", "cluster", "compiling")),

@@ -168,7 +168,6 @@ class _Search:
         self._jobs_on: dict[int, list[ForecastJob]] = defaultdict(list)
         for job in jobs:
             self._jobs_on[job.worker].append(job)
-        self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
         self._ends_s: dict[int, list[float]] = {}
         """By worker, when each of its jobs ends."""
         self._saved_s: dict[int, list[float]] = {}
@@ -181,7 +180,6 @@ class _Search:
         self._jobs_on[job.worker].remove(job)
         self._jobs_on[target].append(moved)
         for worker in (job.worker, target):
-            self._load_s[worker] = self._load_of(worker)
             self._ends_s.pop(worker, None)
             self._saved_s.pop(worker, None)
 
@@ -212,7 +210,7 @@ class _Search:
 
     def _sources_and_targets(self) -> tuple[list[int], list[int]]:
         """The most loaded workers with a movable job beside others, and the least loaded that such jobs may move to."""
-        by_load = sorted(range(len(self._load_s)), key=lambda worker: (self._load_s[worker], worker))
+        by_load = sorted(range(len(self._capacity_cores)), key=self._load_of)
         most = self._options.most_workers
         sources = {w for w, jobs in self._jobs_on.items() if len(jobs) > 1 and any(map(self._may_move, jobs))}
         # Many jobs share one set of workers: by identity each is looked at once.

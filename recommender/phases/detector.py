@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, NotEnoughData
 from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
-from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
+from recommender.phases.features import USAGE_FLOORS, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, Progress, UsageSeries, no_progress
 
@@ -190,11 +190,10 @@ def future_peak_ratios(usage: FloatArray, cycle_samples: int) -> FloatArray:
     """log2 of the next cycle's peak relative to present usage, float64 (n, 2); NaN in gaps and at the end."""
     n = len(usage)
     peaks = np.full((n, 2), np.nan)
-    floors = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
     padded = np.vstack([np.where(np.isnan(usage), -np.inf, usage)[1:], np.full((cycle_samples, 2), -np.inf)])
     ahead = np.lib.stride_tricks.sliding_window_view(padded, cycle_samples, axis=0).max(axis=2)[:n]
     known = (np.isfinite(ahead) & ~np.isnan(usage)).all(axis=1)
-    peaks[known] = np.log2((ahead[known] + floors) / (usage[known] + floors))
+    peaks[known] = np.log2((ahead[known] + USAGE_FLOORS) / (usage[known] + USAGE_FLOORS))
     return peaks
 
 

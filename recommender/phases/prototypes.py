@@ -61,7 +61,7 @@ def collapse(phases: Sequence[int]) -> Path:
 
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
     """Paths that are not a prefix of another, greedily by the executions they cover of those left; then by length."""
-    counts = _paths(sequences)
+    counts = Counter(collapse([phase for phase, _ in runs]) for runs in sequences if runs)
     total = sum(counts.values())
     prefixes = {path[:length] for path in counts for length in range(1, len(path))}
 
@@ -85,7 +85,3 @@ def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
         for end in range(1, length + 1):
             uncovered.pop(path[:end], None)
     return found
-
-
-def _paths(sequences: Iterable[Sequence[Run]]) -> Counter[Path]:
-    return Counter(collapse([phase for phase, _ in runs]) for runs in sequences if runs)

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
-from recommender.phases.features import CPU_FLOOR_CORES, MAX_HISTORY_SAMPLES, MEMORY_FLOOR_BYTES, USAGE_FEATURES
+from recommender.phases.features import FEATURE_UNITS, MAX_HISTORY_SAMPLES, USAGE_FLOORS, source_columns
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.slots import SlotArrays
-
-FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
 
 
 class PhaseTracker:
@@ -28,14 +26,15 @@ class PhaseTracker:
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
-        foreign = [name for name in detector.features if name not in (*USAGE_FEATURES, "cpu_cores", "memory_bytes")]
-        if foreign:
+        if foreign := source_columns(detector.features):
             raise Misuse(
                 f"the model needs the columns {', '.join(foreign)}, which live metrics do not have. "
                 "Train one without --features."
             )
         self.detector, self.digest = detector, detector.digest()
-        self._standard, self._centres = _standard(detector), detector.centres.arrays()
+        columns = np.array([[*FEATURE_UNITS].index(name) for name in detector.features])
+        self._standard = Standard(columns, detector.mean, detector.scale, USAGE_FLOORS, MAX_HISTORY_SAMPLES)
+        self._centres = detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
         self.state = SlotArrays(
@@ -105,9 +104,3 @@ class PhaseTracker:
             borders = np.arange(0, len(rows) + 1, self._window, dtype=np.int64)
             codes[full] = encoder.transform(rows, borders)[self._window - 1 :: self._window]
         return codes
-
-
-def _standard(detector: PhaseDetector) -> Standard:
-    names = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
-    columns = np.array([names.index(name) for name in detector.features])
-    return Standard(columns, detector.mean, detector.scale, FLOORS, MAX_HISTORY_SAMPLES)
