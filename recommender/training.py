@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
@@ -201,11 +201,7 @@ def _most_common_step_s(series: Sequence[UsageSeries]) -> float:
     return float(steps[counts.argmax()])
 
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Generator[Result]:
+def ordered_map(function: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> Generator[Any]:
     """Yield the function's results in order, computed by `jobs` processes on one item each; 1 is this process."""
     if jobs == 1:
         yield from map(function, items)
