@@ -1,7 +1,4 @@
-"""Model folders: named arrays and a JSON manifest, checksummed, written atomically, loaded without executing anything.
-
-This module knows no model classes: it stores and returns arrays and facts (see `recommender.model`).
-"""
+"""Model folders: arrays and a JSON manifest, checksummed, written atomically, loaded without executing anything."""
 
 from __future__ import annotations
 
@@ -26,29 +23,30 @@ from recommender.errors import BadArtifact, Misuse
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.npz"
-CHECKSUM_KEY = "manifest_sha256"
-"""Key of the checksum of the rest of the manifest."""
+CHECKSUM_KEY = "manifest_sha256"  # key of the checksum of the rest of the manifest
 
 KIND = "phasewise-model"
 
-MAX_ARRAYS_BYTES = 64 * 2**20
-"""Unpacked; the bundled model has 0.1 MiB. A file of 1 MiB can unpack to 1 GiB."""
+MAX_ARRAYS_BYTES = 64 * 2**20  # unpacked; the bundled model has 0.1 MiB. A file of 1 MiB can unpack to 1 GiB.
 
 Arrays = Mapping[str, NDArray[Any]]
 
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, MemoryError, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError,
+)  # fmt: skip
+_REMEDY = "Copy the model again from where it was trained, or train a new one."
+
 
 def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
-    """Write a model folder atomically.
+    """Write a model folder atomically; `manifest` has JSON-ready facts, to which schema, kind and checksums are added.
 
-    `folder`: an existing model folder without other files is replaced; any other folder must be empty.
-    `arrays`: plain numeric or boolean arrays by name.
-    `manifest`: JSON-ready facts; `schema`, `kind` and the checksums are added.
-
-    Raises Misuse: `folder` exists and is not a model folder.
+    An existing model folder without other files is replaced; any other folder must be empty, or it is a Misuse.
     """
     check_target(folder)
     target = Path(folder).resolve()  # a link stays, and the folder that it leads to is replaced
-    packed = _pack(arrays)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    packed = buffer.getvalue()
     full = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -86,10 +84,7 @@ def check_target(folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read a model folder and verify its checksums.
-
-    Raises BadArtifact: the folder is missing, incomplete, damaged, or written by a newer Phasewise.
-    """
+    """Read a model folder; BadArtifact if it is missing, incomplete, damaged, or written by a newer Phasewise."""
     source = Path(folder)
     if not source.is_dir():
         raise BadArtifact(f"{source}: no such model folder. Make one with: phasewise train SOURCE -o {source}")
@@ -98,12 +93,12 @@ def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         packed = (source / ARRAYS).read_bytes()
     except OSError as error:
         raise BadArtifact(f"{source / ARRAYS}: {error.strerror}. {_REMEDY}") from error
-    if hashlib.sha256(packed).hexdigest() != manifest["arrays_sha256"]:
+    if hashlib.sha256(packed).hexdigest() != manifest.get("arrays_sha256"):
         raise BadArtifact(
             f"{source / ARRAYS}: damaged or truncated (its checksum does not match the manifest). {_REMEDY}"
         )
     arrays = load_npz(io.BytesIO(packed), source / ARRAYS)
-    if manifest["arrays"] != _array_specs(arrays):
+    if manifest.get("arrays") != _array_specs(arrays):
         raise BadArtifact(f"{source / MANIFEST}: does not match the arrays beside it. {_REMEDY}")
     return arrays, manifest
 
@@ -112,32 +107,23 @@ def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[A
     """Read all arrays of an npz file; pickled objects are refused, errors begin with `name`."""
     try:
         with zipfile.ZipFile(file) as bundle:
-            _check_sizes(bundle)
+            unpacked_bytes = sum(info.file_size for info in bundle.infolist())
+            if unpacked_bytes > MAX_ARRAYS_BYTES:
+                raise ValueError(f"it unpacks to {unpacked_bytes:,} bytes, more than {MAX_ARRAYS_BYTES:,}")
             return {info.filename.removesuffix(".npy"): _read_member(bundle, info) for info in bundle.infolist()}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
-    except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_REMEDY}") from error
 
 
-def _check_sizes(bundle: zipfile.ZipFile) -> None:
-    """Raise `ValueError` if the members may need more memory than a model has."""
-    unpacked_bytes = sum(info.file_size for info in bundle.infolist())
-    if unpacked_bytes > MAX_ARRAYS_BYTES:
-        raise ValueError(f"it unpacks to {unpacked_bytes:,} bytes, more than {MAX_ARRAYS_BYTES:,}")
-    # `zipfile` unpacks these two in pieces, the others at once, whatever size they declare.
-    if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in bundle.infolist()):
-        raise ValueError("it is compressed in another way than NumPy does")
-
-
 def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    # `zipfile` unpacks these two in pieces, the others at once, whatever size they declare.
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("it is compressed in another way than NumPy does")
     with bundle.open(info) as member:
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array
-
-
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, MemoryError)
-_REMEDY = "Copy the model again from where it was trained, or train a new one."
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -159,8 +145,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: written by an earlier Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
             "Train it again with this version."
         )
-    if not isinstance(manifest.get("arrays"), dict) or not isinstance(manifest.get("arrays_sha256"), str):
-        raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_REMEDY}")
     if manifest.pop(CHECKSUM_KEY, None) != _manifest_sha256(manifest):
         raise BadArtifact(f"{path}: damaged, or edited (its checksum does not match). {_REMEDY}")
     return manifest
@@ -182,12 +166,6 @@ def _is_replaceable(target: Path) -> bool:
     except (OSError, orjson.JSONDecodeError):
         return False
     return names <= {MANIFEST, ARRAYS} and isinstance(manifest, dict) and manifest.get("kind") == KIND
-
-
-def _pack(arrays: Arrays) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
 
 
 def _array_specs(arrays: Arrays) -> dict[str, Any]:

@@ -13,11 +13,9 @@ KERNELS = Path(__file__).parent / "kernels"
 
 
 def compile_in_subprocess(warm_up: Callable[[], None], program: str) -> None:
-    """Load all kernels that `warm_up` calls, compiling missing ones in a subprocess.
+    """Load all kernels that `warm_up` calls; missing ones are compiled by the module `program`, which calls them too.
 
-    `warm_up`: calls them; may be interrupted and called again.
-    `program`: module that does the same when run as a program; it is run if a kernel is not compiled yet. What it does
-    not compile, or cannot cache on disk, is compiled here.
+    `warm_up` may be interrupted and called again. What `program` cannot cache on disk is compiled here.
     """
     with _import_blocked("scipy.linalg"):  # Numba would import it to look for BLAS: 16 MiB
         from recommender.kernels.loading import NotCompiled, run_without_compiling  # noqa: PLC0415  Numba is slow to import

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,46 +28,33 @@ GROUP_ROWS = 250_000
 """Rows per row group: with a group per container, short containers would make a file of mere headers."""
 
 
-class DecisionWriter:
-    """Writer of decisions, one container and policy at a time. Made by `decisions_written`."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
-        self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
-
-    def write(self, container: str, policy: str, timestamps: IntArray, allocations: FloatArray) -> None:
-        """Add the decisions int64 (d,) unix seconds, float64 (d, 2) cores and bytes."""
-        zeros = pa.array(np.zeros(len(timestamps), np.int32))
-        columns = [
-            pa.DictionaryArray.from_arrays(zeros, [container]).cast(pa.string()),
-            pa.array(timestamps),
-            pa.DictionaryArray.from_arrays(zeros, [policy]).cast(pa.string()),
-            pa.array(np.ascontiguousarray(allocations[:, CPU])),
-            pa.array(np.ascontiguousarray(allocations[:, MEMORY])),
-        ]
-        self._pending.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        self._rows += len(timestamps)
-        if self._rows >= GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._file.write_table(pa.Table.from_batches(self._pending, schema=SCHEMA), row_group_size=self._rows or None)
-        self._pending, self._rows = [], 0
-
-    def close(self) -> None:
-        """Write the remaining rows and close the file."""
-        if self._pending:
-            self._flush()
-        self._file.close()
+WriteDecisions = Callable[[str, str, IntArray, FloatArray], None]
+"""Takes container, policy, int64 (d,) unix seconds, and float64 (d, 2) cores and bytes."""
 
 
 @contextmanager
-def decisions_written(path: str | Path) -> Iterator[DecisionWriter]:
-    """A writer whose file appears under `path` when the block succeeds, and not at all otherwise."""
-    with atomic_write(path) as temporary:
-        writer = DecisionWriter(temporary)
-        try:
-            yield writer
-        finally:
-            writer.close()
+def decisions_written(path: str | Path) -> Iterator[WriteDecisions]:
+    """A function that writes decisions; the file appears under `path` when the block succeeds, and else not at all."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+
+    def flush() -> None:
+        nonlocal rows
+        file.write_table(pa.Table.from_batches(pending, schema=SCHEMA), row_group_size=rows or None)
+        rows = 0
+        pending.clear()
+
+    def write(container: str, policy: str, timestamps: IntArray, allocations: FloatArray) -> None:
+        nonlocal rows
+        n = len(timestamps)
+        rows += n
+        columns = [pa.repeat(container, n), pa.array(timestamps), pa.repeat(policy, n)]
+        columns += [pa.array(np.ascontiguousarray(allocations[:, resource])) for resource in (CPU, MEMORY)]
+        pending.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        if rows >= GROUP_ROWS:
+            flush()
+
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as file:
+        yield write
+        if pending:
+            flush()

@@ -1,16 +1,8 @@
-"""The tree of errors. Callers catch these; errors of libraries are translated where they are first met.
-
-PhasewiseError                      anything raised on purpose; its text is meant for a user
-├── Misuse                          options that contradict each other, unknown names          exit code 2
-├── BadInput                        a file, row or column that cannot be used; says where      exit code 2
-├── BadArtifact                     a model that is damaged, truncated, newer or does not fit  exit code 2
-└── NotEnoughData                   valid input, but too little of it for what was asked       exit code 2
-"""
+"""Errors raised on purpose, with texts for users; errors of libraries are translated where they are first met."""
 
 from __future__ import annotations
 
-MAX_PROBLEM_CHARS = 600
-"""A problem may quote a cell, and a cell may be as long as its file."""
+MAX_PROBLEM_CHARS = 600  # a problem may quote a cell, and a cell may be as long as its file
 
 
 class PhasewiseError(Exception):
@@ -28,9 +20,8 @@ class Misuse(PhasewiseError):
 class BadInput(PhasewiseError):
     """Data that cannot be used. The message always holds what is known of file, row and column, and a remedy.
 
-    `problem`: what is wrong, in one clause; the middle of a very long one is left out.
-    `remedy`: what the reader can do about it, as an imperative sentence.
-    `file`, `row`, `column`: where it is; `row` counts data rows from 1, without the header.
+    `problem`: one clause, whose middle is left out if it is very long. `remedy`: an imperative sentence.
+    `row` counts data rows from 1, without the header.
     """
 
     exit_code = 2

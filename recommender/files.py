@@ -28,9 +28,12 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
     Raises Misuse: the folder does not exist or is not writable, or `path` is a folder.
     """
-    if _is_special(Path(path)):
-        with _copied_into(Path(path)) as temporary:
+    if _is_special(Path(path)):  # it cannot be replaced
+        with tempfile.TemporaryDirectory(prefix="phasewise-") as folder:
+            temporary = Path(folder) / Path(path).name
             yield temporary
+            with temporary.open("rb") as source, Path(path).open("wb") as sink:
+                shutil.copyfileobj(source, sink)
         return
     target = Path(path).resolve()
     temporary = _new_file_beside(target)
@@ -89,16 +92,6 @@ def _new_file_beside(target: Path) -> Path:
             f"{target}: cannot write here ({reason}). Name a file in a folder that you may write to."
         ) from error
     return temporary
-
-
-@contextmanager
-def _copied_into(target: Path) -> Iterator[Path]:
-    """A temporary file whose bytes are copied to `target` at the end, since special files cannot be replaced."""
-    with tempfile.TemporaryDirectory(prefix="phasewise-") as folder:
-        temporary = Path(folder) / target.name
-        yield temporary
-        with temporary.open("rb") as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink)
 
 
 def _fsync(path: Path) -> None:

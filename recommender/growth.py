@@ -27,8 +27,7 @@ UNCHANGED_INTERVALS = 10
 SILENT_INTERVALS = 20
 """After so many intervals without a report, another curve of the job (another source or metric) is followed."""
 
-MAX_GROWTH = 1e6
-"""Larger values only come from a tiny scale; JSON has no infinity."""
+MAX_GROWTH = 1e6  # larger values only come from a tiny scale; JSON has no infinity
 
 
 class Category(StrEnum):
@@ -37,14 +36,6 @@ class Category(StrEnum):
     PROGRESSING = "Progressing"
     WATCHING = "Watching"
     CONVERGED = "Converged"
-
-
-NEXT_CATEGORY: Mapping[Category, Category] = {
-    Category.PROGRESSING: Category.WATCHING,
-    Category.WATCHING: Category.CONVERGED,
-    Category.CONVERGED: Category.CONVERGED,
-}
-"""The category of a job after it slows down. (WC -> WC in the listing is a slip: the text says CC.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +109,7 @@ class Growth:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], source: str) -> Self:
-        """Read what `to_state` wrote.
-
-        Raises BadInput: it is invalid; the message begins with `source`.
-        """
+        """Read what `to_state` wrote; BadInput, whose message begins with `source`, if it is invalid."""
         try:
             return cls(**{field.name: _checked_field(field.name, state[field.name]) for field in fields(cls)})
         except (KeyError, TypeError, ValueError) as error:
@@ -138,7 +126,8 @@ class Growth:
         if now > options.alpha:
             category = Category.PROGRESSING
         elif slows_down(before, now, options.alpha):
-            category = NEXT_CATEGORY[category]
+            # WC -> WC in the listing is a slip: the text says CC.
+            category = Category.WATCHING if category is Category.PROGRESSING else Category.CONVERGED
         if category != self.category:
             self.category, self.since_s = category, due_s
         self.growth, self.mark_s, self.mark_value, self.fresh = now, due_s, self.value, False

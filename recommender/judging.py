@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,30 +22,19 @@ from recommender.records import (
     amounts_of,
 )
 
-ROUNDING = 1e-12
-"""Relative excess that counts as equal: far above float64 rounding, far below any measurement error."""
+ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
 
 
-MAX_CYCLE_SAMPLES = 10_000
-"""Forecasts are computed step by step over a cycle, and training keeps arrays of its length."""
+MAX_CYCLE_SAMPLES = 10_000  # forecasts are computed step by step over a cycle, and training keeps arrays of its length
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Rules of a dry run.
-
-    Raises Misuse: the cycle is empty.
-    """
+    """Rules of a dry run."""
 
     cycle_s: float = 600.0  # how long an allocation holds; rounded to whole samples of each series, at least one
     cycle_samples: int | None = None  # the same in samples, on every grid; overrides `cycle_s`
     lag: int = 3  # history of a CRBM window; the first decision comes after lag + 1 samples
-
-    def __post_init__(self) -> None:
-        if self.cycle_samples is not None and self.cycle_samples < 1:
-            raise Misuse(f"a cycle of {self.cycle_samples} samples is empty. Give at least 1.")
-        if not self.cycle_s > 0:
-            raise Misuse(f"a cycle of {self.cycle_s:g} seconds is empty. Give a duration such as 10m.")
 
     @property
     def fewest_samples(self) -> int:
@@ -58,10 +47,7 @@ class ReplayOptions:
 
 
 def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = None) -> int:
-    """Number of samples in a cycle on a grid of this step, at least one; `cycle_samples` overrides `cycle_s`.
-
-    Raises Misuse: there are more than `MAX_CYCLE_SAMPLES`.
-    """
+    """Samples in a cycle on a grid, at least one; Misuse for more than `MAX_CYCLE_SAMPLES`."""
     samples = cycle_samples or cycle_s / step_s
     if samples > MAX_CYCLE_SAMPLES:
         problem = f"a cycle of {samples:.6g} samples is too long"
@@ -76,23 +62,15 @@ FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class KillRules:
-    """Cost of a memory kill, and the delay of decisions."""
+class ClusterRules:
+    """How a simulated cluster applies recommendations, and what a memory kill costs."""
 
-    apply_delay: int = 0  # samples from a decision until it is in force
+    apply_delay_s: float = 0.0  # from the time that an allocation leaves its bounds until it is resized
     restart_s: float = 120.0  # duration of a restart
     checkpoint_every_s: float = math.inf  # age between checkpoints of a run; infinite: a kill loses all of it
     # Memory limit, above which use kills: it follows the request, stays as declared, or there is none.
     limits: Limits = "follow"
     recreates: bool = False  # whether a resize recreates the container, and so costs as much as a kill
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterRules:
-    """How a simulated cluster applies recommendations."""
-
-    apply_delay_s: float  # from the time that an allocation leaves its bounds until it is resized
-    kills: KillRules = field(default_factory=KillRules)
     # Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
     resizes_waiting: bool = False
 
@@ -103,10 +81,7 @@ def after_kill(had_bytes: float) -> float:
 
 
 def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
-    """The fixed part of the memory limit, float64 (n,): use below it never kills.
-
-    `declared_bytes`: float64 (n,): the limit where limits stay; NaN without one.
-    """
+    """Part of the memory limit below which use never kills, float64 (n,), from the declared limit, NaN without one."""
     if limits == "follow":
         return np.zeros(len(declared_bytes))
     if limits == "none":
@@ -180,18 +155,20 @@ def judge_run(
     positions: IntArray,
     allocations: FloatArray,
     sample_s: FloatArray,
-    rules: KillRules,
+    rules: ClusterRules,
     limit_bytes: FloatArray | None = None,
+    delay_samples: int = 0,
 ) -> RunTally:
     """Kills of a run under its allocations, and what they cost, from the first decision on.
 
     `usage`: float64 (n, 2), cores and bytes, NaN in gaps.
     `declared`: float64 (n, 2): in force until the first decision is.
-    `positions`, `allocations`, `sample_s`: as for `judge`; a decision whose delay ends after the run is never in force.
+    `positions`, `allocations`, `sample_s`: as for `judge`.
     `limit_bytes`: float64 (n,): the fixed memory limit; by default from the declared one, see `fixed_limits`.
+    `delay_samples`: from a decision until it is in force.
     """
     n = len(usage)
-    decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
+    decided = np.searchsorted(positions + delay_samples, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
     fixed_bytes = fixed_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
     figures = np.empty(kernel.N_FIGURES)

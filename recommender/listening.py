@@ -8,11 +8,9 @@ from recommender.errors import Misuse
 
 
 def bound_socket(address: str) -> socket.socket:
-    """A socket bound to `host:port`; clients cannot connect before it listens.
+    """A socket bound to `host:port`, which clients cannot connect to before it listens; Misuse if that is impossible.
 
     Without a host it is that of all interfaces, by IPv4 and IPv6, as a cluster may have either; port 0 is any free one.
-
-    Raises Misuse: the address is invalid or in use.
     """
     host, _, port = address.rpartition(":")
     both = not host and socket.has_dualstack_ipv6()

@@ -25,8 +25,7 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray, UsageSeries
 
-BUNDLED = "bundled"
-"""Name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
+BUNDLED = "bundled"  # name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings
 
 _TRAINED_ON = "training.containers"
 
@@ -85,10 +84,7 @@ def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
 
 
 def load(name: str | Path) -> PhaseModel:
-    """Read a model folder; `bundled` is the one that ships with Phasewise.
-
-    Raises BadArtifact: missing, damaged, newer, or inconsistent.
-    """
+    """Read a model folder, or the model that ships with Phasewise; BadArtifact if damaged, newer or inconsistent."""
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
             return _load(folder, BUNDLED)

@@ -48,10 +48,8 @@ def usable_policies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and policies that can run with this model, and a note on each that cannot.
 
-    `asked`: names given by the user; empty for all. One of these that cannot run is an error, not a note.
+    `asked`: names given by the user, empty for all; BadArtifact if one of them cannot run, Misuse if it is unknown.
     `rows`: those of the simulated cluster, and whether each needs a model.
-
-    Raises Misuse, BadArtifact: a name is unknown, or the model does not support a requested policy.
     """
     check_names(asked, tuple(rows))
     chosen = tuple(name for name in dict.fromkeys((*rows, *POLICIES)) if not asked or name in asked)
@@ -75,10 +73,7 @@ def _why_unusable(name: str, model: PhaseModel | None, rows: Mapping[str, bool])
 
 
 def seen_in_training(model: PhaseModel | None, series: Sequence[UsageSeries]) -> int | None:
-    """Number of these series that the model was trained on: same container name, starting before its data ended.
-
-    None if the model does not record it: it was imported.
-    """
+    """Number of series known from training: of the same name, begun before its data ended; None if not recorded."""
     if model is None:
         return 0
     if model.trained_on is None:

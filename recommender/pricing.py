@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,25 +13,16 @@ from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, SCHEDULES, DemandModel
 from recommender.policies.phase_plan import RESIZE_PRICE, PhasePlan, PlanState, weights_of
-from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, Progress, no_progress
 
 FOLDS = 3
 MAX_SAMPLES = 30_000
 """Approximate number of samples to replay per price: a share of 5 % is then known to a tenth of it or better."""
 
-MIN_RUN_SAMPLES = 200
-"""Least samples to replay of a run: its start tells little of the violations later."""
-
-LEAD_SAMPLES = 2
-"""Lead time of decisions at every sample."""
-
-AHEAD_SAMPLES = 12
-"""Planning horizon after the lead time."""
-
-CHANGES_PER_SAMPLE = 0.05
-"""Twelve resizes an hour at 15 s a sample."""
-
-Progress = Callable[[str, int, int], None]
+MIN_RUN_SAMPLES = 200  # least samples to replay of a run: its start tells little of the violations later
+LEAD_SAMPLES = 2  # lead time of decisions at every sample
+AHEAD_SAMPLES = 12  # planning horizon after the lead time
+CHANGES_PER_SAMPLE = 0.05  # Twelve resizes an hour at 15 s a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +36,9 @@ class LabelledRun:
 
 
 def fit_demand(
-    runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress | None = None
+    runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress = no_progress
 ) -> tuple[DemandModel, PhaseGraph]:
-    """Fit demand, prices and phase graph; prices by cross-validation.
-
-    `phases`: number of phases, including the unknown one.
-    `cycle_samples`, `lag`: for decisions once a cycle.
-    """
+    """Fit demand and graph of `phases` phases, the unknown one included, and prices by cross-validation."""
     names = [run.name for run in runs]
     if len(set(names)) < FOLDS:  # one or two workloads: split by run
         names = [str(place) for place in range(len(runs))]
@@ -60,8 +47,7 @@ def fit_demand(
     violated = np.zeros((SCHEDULES, 2, len(PRICES)))
     judged = 0
     for fold in range(FOLDS if len(distinct) >= FOLDS else 0):
-        if progress is not None:
-            progress("prices", fold, FOLDS)
+        progress("prices", fold, FOLDS)
         trained = _fit_unpriced([run for run, name in zip(runs, names, strict=True) if fold_of[name] != fold], phases)
         held_out = sample_for_pricing([run for run, name in zip(runs, names, strict=True) if fold_of[name] == fold])
         for schedule in (EVERY_SAMPLE, ONCE_A_CYCLE):

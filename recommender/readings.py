@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
 
 from recommender.errors import BadInput
 
@@ -16,8 +16,7 @@ METRICS = ("loss", "score", "accuracy")
 COUNTERS = ("step", "epoch")
 FIELDS = (*METRICS, *COUNTERS)
 
-CHECKPOINT = "checkpoint"
-"""The stage in which a job saves a checkpoint."""
+CHECKPOINT = "checkpoint"  # the stage in which a job saves a checkpoint
 
 MAX_TEXT_CHARS, MAX_STAGE_CHARS = 256, 63
 _PAIR = re.compile(r"([A-Za-z]+)\s?[=:]\s?(\S+)")
@@ -64,7 +63,7 @@ def stage_of(fields: Mapping[str, object], time_s: float, *, event: bool = True)
 def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
     """The reading in fields whose values are numbers, or texts of numbers; other fields are ignored.
 
-    Raises ValueError: none of `METRICS` is there, or a value is not a number; names the field.
+    ValueError, which names the field: none of `METRICS` is there, or a value is not a number.
     """
     metric = next((name for name in METRICS if fields.get(name) is not None), None)
     if metric is None:
@@ -75,10 +74,7 @@ def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = Tru
 
 
 def parse_reading(text: str, source: str, time_s: float) -> Reading:
-    """Parse an annotation: `loss=0.42 step=1200`, or a bare number, which is a loss.
-
-    Raises BadInput: it is anything else; the message begins with `source`.
-    """
+    """Parse `loss=0.42 step=1200`, or a bare number, which is a loss; BadInput begins with `source`."""
     try:
         if len(text) > MAX_TEXT_CHARS:
             raise ValueError(f"it is longer than {MAX_TEXT_CHARS} characters")
@@ -109,8 +105,7 @@ def _number(name: str, value: object) -> float:
         raise ValueError(f"{name} is not a number") from error
 
 
-PodName = tuple[str, str]
-"""Namespace and name."""
+PodName = tuple[str, str]  # namespace and name
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +116,49 @@ class ProgressUpdate:
     readings: Mapping[PodName, Sequence[Reading]]
     problems: Mapping[str, str] = field(default_factory=dict)  # error messages by subject
     stages: Mapping[PodName, Sequence[Stage]] = field(default_factory=dict)
+
+
+MAX_LATE_S = 600.0
+"""How late a report may come. After an earlier one the clock was set back, and the present stage is the older one."""
+
+
+@dataclass(slots=True)
+class Stages:
+    """The stages of one pod."""
+
+    name: str = ""  # the present stage; empty if unknown
+    since_s: float = -math.inf  # start of the present stage, unix seconds
+    saved_s: float | None = None  # unix seconds of the last checkpoint; None before the first
+    lasting: str = ""  # the last stage reported by name, to which the pod returns after a passing one
+
+    def observe(self, stage: Stage) -> None:
+        """Take in a stage, unless it is older than the present one or polled and unchanged."""
+        is_new = stage.event or stage.name != self.name
+        if not is_new or 0.0 < self.since_s - stage.time_s <= MAX_LATE_S:
+            return
+        if stage.is_checkpoint:
+            self.saved_s = stage.time_s
+        if stage.name != self.name:
+            self.name, self.since_s = stage.name, stage.time_s
+        if not stage.passing:
+            self.lasting = stage.name
+
+    def observe_reading(self, reading: Reading) -> None:
+        """Return from a passing stage, which ends with the next loss."""
+        if self.name != self.lasting and not 0.0 <= self.since_s - reading.time_s <= MAX_LATE_S:
+            self.name, self.since_s = self.lasting, reading.time_s
+
+    def to_state(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self | None:
+        """Read what `to_state` wrote; None if it is invalid, since the pod will report its stage again."""
+        try:
+            since_s, saved_s = float(state["since_s"]), state["saved_s"]
+            saved_s = None if saved_s is None else float(saved_s)
+            found = cls(str(state["name"]), since_s, saved_s, str(state["lasting"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+        return found if math.isfinite(since_s) and (saved_s is None or math.isfinite(saved_s)) else None

@@ -18,11 +18,18 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 CPU, MEMORY = 0, 1
-RESOURCES = ("cpu", "memory")
-"""Column order of every (n, 2) array: cpu in cores, memory in bytes."""
+RESOURCES = ("cpu", "memory")  # column order of every (n, 2) array: cpu in cores, memory in bytes
+Amounts = tuple[float, float]  # (cpu_cores, memory_bytes); NaN where unknown
+Limits = tuple[float | None, float | None]  # (cpu_cores, memory_bytes); None or 0 where there is no limit
 
-Amounts = tuple[float, float]
-"""(cpu_cores, memory_bytes); NaN where unknown."""
+NO_LIMITS: Limits = (None, None)
+
+
+Progress = Callable[[str, int, int], None]  # called with a task, and how much of it is done and in all
+
+
+def no_progress(task: str, done: int, total: int) -> None:
+    """Report progress to nobody."""
 
 
 def or_nan(value: float | None) -> float:
@@ -138,6 +145,28 @@ at least `rule` (a phrase), `cpu_cores` and `memory_bytes`."""
 
 PolicyFunction = Callable[[Block, int], PolicyOutput]
 """Takes the samples of a container with at least one decision point, and the number of samples in a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPolicy:
+    """An entry of `spec.resourcePolicy.containerPolicies`, or the default for a container without one.
+
+    None stands for what is unset; as in the default recommender zero counts as unset in `min_allowed` and
+    `max_allowed`. Of memory peaks `memory_interval_s` is the length of an interval, and `memory_intervals` how many
+    count. `boosts_startup`: it has a `startupBoost`, which updater and admission controller act on.
+    """
+
+    container: str
+    mode: str = "Auto"
+    min_allowed: Limits = NO_LIMITS
+    max_allowed: Limits = NO_LIMITS
+    controlled: frozenset[str] = frozenset(RESOURCES)
+    controlled_values: str = "RequestsAndLimits"
+    oom_bump_up_ratio: float | None = None
+    oom_min_bump_up_bytes: float | None = None
+    memory_interval_s: int | None = None
+    memory_intervals: int | None = None
+    boosts_startup: bool = False
 
 
 class AppliedLimit(NamedTuple):

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from recommender.decisions import DecisionWriter
+from recommender.decisions import WriteDecisions
 from recommender.errors import NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
 from recommender.policies.registry import Policy
 from recommender.records import (
     Block,
     ContainerReplay,
-    FloatArray,
     IntArray,
     Played,
     ReplayResult,
@@ -35,23 +34,10 @@ class Plan:
     labels: IntArray | None = None  # int64 (n,): phases of the samples; None if no policy needs them
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Result of the replay of one container."""
-
-    replay: ContainerReplay  # tallies of the policies
-    # Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
-    decisions: Mapping[str, tuple[IntArray, FloatArray]]
-    explanations: Mapping[str, Mapping[str, Any]]  # per policy: explanation of its last decision
-
-
 def replay_container(
     series: UsageSeries, plan: Plan, options: ReplayOptions, played: Mapping[str, Played] | None = None
-) -> Judged | None:
-    """Replay one container under every policy of its plan, and add its results from the simulated cluster.
-
-    None for too few samples for a decision.
-    """
+) -> tuple[ContainerReplay, Timeline] | None:
+    """Replay one container under its plan, beside its results from the simulated cluster; None without a decision."""
     cycle_samples = options.samples_per_cycle(interval_s(series))
     per_cycle = decision_positions(series.present, cycle_samples, options.lag)
     if not len(per_cycle):
@@ -71,8 +57,17 @@ def replay_container(
         tallies[policy.name] = judge(series.usage, positions, allocations, sample_s)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
-    runs = {name: one.run for name, one in simulated.items()}
-    return Judged(ContainerReplay(series.container, series.workload, tallies, runs), decisions, explanations)
+    replayed = ContainerReplay(series.container, series.workload, tallies, {n: one.run for n, one in simulated.items()})
+    return replayed, Timeline(
+        container=series.container,
+        workload=series.workload,
+        timestamps=series.timestamps,
+        usage=series.usage,
+        labels=plan.labels,
+        decisions=decisions,
+        explanations=explanations,
+        marks={name: one.marks for name, one in simulated.items()},
+    )
 
 
 def replay(
@@ -80,22 +75,19 @@ def replay(
     plan_for: Callable[[UsageSeries], Plan],
     options: ReplayOptions,
     *,
-    decisions_to: DecisionWriter | None = None,
+    write_decisions: WriteDecisions | None = None,
     timelines: int = 6,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
     model: Mapping[str, object] | None = None,
     rows: Sequence[str] = (),
     played: Mapping[str, Mapping[str, Played]] | None = None,
 ) -> ReplayResult:
-    """Replay every container of a source.
+    """Replay every container of a source; NotEnoughData if none has a decision, or no policy could be judged.
 
     `timelines`: number of containers kept whole for drawing.
     `progress`: called with the number of grid cells just done.
-    `model`: facts on the model, for the report.
     `rows`, `played`: rows of the simulated cluster, and by container the results of those that could be simulated. A
     row without a result for every container is left out.
-
-    Raises NotEnoughData: no container has enough samples for a decision, or no policy could be judged.
     """
     simulated = played or {}
     missing = {name: [container for container, of in simulated.items() if name not in of] for name in rows}
@@ -107,21 +99,22 @@ def replay(
     for series in source:
         results = {name: simulated[series.container][name] for name in rows} if series.container in simulated else {}
         plan = plan_for(series) if np.count_nonzero(series.present) >= options.fewest_samples else Plan(())
-        judged = replay_container(series, plan, options, results)
-        if judged is None:
-            left_out.append((series.container, _too_short(series, options)))
+        if (judged := replay_container(series, plan, options, results)) is None:
+            samples = counted(int(np.count_nonzero(series.present)), "sample")
+            why = f"{samples}, a decision that can be judged needs {options.fewest_samples}"
+            left_out.append((series.container, why))
         else:
+            container, timeline = judged
             policies = (*rows, *(policy.name for policy in plan.policies))
             oracles = frozenset(policy.name for policy in plan.policies if policy.oracle)
-            containers.append(judged.replay)
+            containers.append(container)
             steps[series.step_s, interval_s(series)] += 1
             if timelines:
-                choice.offer(judged.replay, _timeline(series, plan, judged, results), oracles)
-            if decisions_to is not None:
-                for name, (timestamps, allocations) in judged.decisions.items():
-                    decisions_to.write(series.container, name, timestamps, allocations)
-        if progress is not None:
-            progress(len(series))
+                choice.offer(container, timeline, oracles)
+            if write_decisions is not None:
+                for name, (timestamps, allocations) in timeline.decisions.items():
+                    write_decisions(series.container, name, timestamps, allocations)
+        progress(len(series))
     notes = tuple(_incomplete(name, without, len(simulated)) for name, without in missing.items() if without)
     if not containers:
         raise NotEnoughData(
@@ -135,26 +128,6 @@ def replay(
     return ReplayResult(
         step_s, cycle_s, policies, oracles, tuple(containers), tuple(left_out), model or {}, notes, choice.timelines()
     )
-
-
-def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[str, Played]) -> Timeline:
-    """A container for drawing, without the policies that decide at every sample, which are the use itself."""
-    undrawn = {policy.name for policy in plan.policies if policy.every_sample}
-    return Timeline(
-        container=series.container,
-        workload=series.workload,
-        timestamps=series.timestamps,
-        usage=series.usage,
-        labels=plan.labels,
-        decisions={name: made for name, made in judged.decisions.items() if name not in undrawn},
-        explanations={name: why for name, why in judged.explanations.items() if name not in undrawn},
-        marks={name: one.marks for name, one in played.items()},
-    )
-
-
-def _too_short(series: UsageSeries, options: ReplayOptions) -> str:
-    samples = int(np.count_nonzero(series.present))
-    return f"{counted(samples, 'sample')}, a decision that can be judged needs {options.fewest_samples}"
 
 
 def _incomplete(name: str, containers: Sequence[str], of: int) -> str:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import overload
 
 import numpy as np
 
 from recommender.errors import BadInput
 from recommender.records import CPU, MEMORY, NO_FACTS, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 
-FINEST_STEP_S = 1.0
-"""Timestamps are whole seconds, so a grid can be no finer."""
+FINEST_STEP_S = 1.0  # timestamps are whole seconds, so a grid can be no finer
 
 CELLS_PER_SAMPLE_LIMIT = 1000
 CELLS_ALWAYS_ALLOWED = 1_000_000
@@ -39,12 +37,9 @@ class ContainerSamples:
 
 
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Count the intervals between consecutive samples of a container, rounded to milliseconds.
+    """Distinct intervals between samples in milliseconds, int64 (u,) increasing, and the number of each.
 
-    `times_s`: float64 (n,), seconds, increasing within each container.
-    `starts`: int64 (c + 1,), the first row of each container, and n.
-
-    Returns milliseconds, counts: int64 (u,) each, milliseconds increasing.
+    `times_s`: float64 (n,), increasing within each container. `starts`: int64 (c + 1,): first row of each, and n.
     """
     inside = np.ones(max(len(times_s) - 1, 0), dtype=bool)
     last_rows = starts[1:-1] - 1
@@ -74,31 +69,39 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
 
 
 def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
-    """Put one container on a grid of `step_s`, or keep its own timestamps.
+    """Put one container on a grid of `step_s` of at least 1 s, or keep its own timestamps, without gaps, for None.
 
-    `samples`: sorted by time, one per timestamp.
-    `step_s`: grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
-
-    Returns UsageSeries: cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell
-    (the later one if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests
-    the last. An empty cell between samples less than two steps apart takes the values of the earlier one.
-
-    Raises BadInput: two samples within one second and no grid, or far more cells than samples.
+    A sample goes to the nearest cell (the later one if half-way). Of several in a cell, cpu and features are averaged,
+    memory is the maximum, requests the last. An empty cell between samples less than two steps apart takes the values
+    of the earlier one. BadInput: two samples within one second and no grid, or far more cells than samples.
     """
     if step_s is None:
         return _ungridded(samples)
     cells = _cells(samples, step_s)
     length = int(cells[-1]) + 1
     timestamps = np.floor(samples.times_s[0] + np.arange(length) * step_s + 0.5).astype(np.int64)
-    first = np.flatnonzero(np.diff(cells, prepend=-1))
-    filled = _jitter_cells(samples.times_s, cells, step_s)
-    grid = _Grid(cells, first, length, filled)
-    usage = np.column_stack([grid.mean(samples.usage[:, CPU]), grid.maximum(samples.usage[:, MEMORY])])
-    requests = samples.requests
-    if requests is not None:
-        requests = np.column_stack([grid.last(requests[:, CPU]), grid.last(requests[:, MEMORY])])
-    features = {name: grid.mean(column) for name, column in samples.features.items()}
-    return _series(replace(samples, usage=usage, requests=requests, features=features), timestamps, step_s)
+    first = np.flatnonzero(np.diff(cells, prepend=-1))  # sample of each cell that has one
+    last = np.append(first[1:], len(cells)) - 1
+    # At most one empty cell between two samples less than two steps apart.
+    jitter = cells[:-1][(np.diff(cells) >= 2) & (np.diff(samples.times_s) < 2 * step_s)] + 1
+
+    def on_grid(by_cell: FloatArray) -> FloatArray:
+        grid = np.full((length, *by_cell.shape[1:]), np.nan)
+        grid[cells[first]] = by_cell
+        grid[jitter] = grid[jitter - 1]
+        return grid
+
+    def mean(column: FloatArray) -> FloatArray:
+        known = ~np.isnan(column)
+        counts = np.add.reduceat(known, first, dtype=np.int64)
+        sums = np.add.reduceat(np.where(known, column, 0.0), first)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+    usage = np.column_stack([mean(samples.usage[:, CPU]), np.fmax.reduceat(samples.usage[:, MEMORY], first)])
+    requests = None if samples.requests is None else on_grid(samples.requests[last])
+    features = {name: on_grid(mean(column)) for name, column in samples.features.items()}
+    gridded = replace(samples, usage=on_grid(usage), requests=requests, features=features)
+    return _series(gridded, timestamps, step_s)
 
 
 def _ungridded(samples: ContainerSamples) -> UsageSeries:
@@ -117,16 +120,8 @@ def _series(samples: ContainerSamples, timestamps: IntArray, step_s: float) -> U
     return UsageSeries(timestamps=timestamps, step_s=step_s, **columns)
 
 
-@overload
-def grid_is_too_sparse(n_cells: float, n_samples: int) -> bool: ...
-
-
-@overload
-def grid_is_too_sparse(n_cells: FloatArray, n_samples: IntArray) -> BoolArray: ...
-
-
-def grid_is_too_sparse(n_cells: float | FloatArray, n_samples: int | IntArray) -> bool | BoolArray:
-    """Whether a grid has far more cells than samples."""
+def grid_is_too_sparse(n_cells: FloatArray, n_samples: IntArray) -> BoolArray:
+    """Whether grids have far more cells than samples."""
     return (n_cells > CELLS_ALWAYS_ALLOWED) & (n_cells > CELLS_PER_SAMPLE_LIMIT * n_samples)
 
 
@@ -134,7 +129,7 @@ def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
     """int64 (n,): the grid cell of each sample, from 0, non-decreasing."""
     times_s = samples.times_s
     n_cells = (times_s[-1] - times_s[0]) / step_s + 1
-    if grid_is_too_sparse(n_cells, len(times_s)):
+    if grid_is_too_sparse(np.array(n_cells), np.array(len(times_s))):
         widest = int(np.argmax(np.diff(times_s)))
         raise BadInput(
             f"container {samples.container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
@@ -144,46 +139,3 @@ def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
         )
     cells: IntArray = np.floor((times_s - times_s[0]) / step_s + 0.5).astype(np.int64)
     return cells
-
-
-def _jitter_cells(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
-    """Empty cells between two samples less than two steps apart; at most one per pair."""
-    near = (np.diff(cells) >= 2) & (np.diff(times_s) < 2 * step_s)
-    return cells[:-1][near] + 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Maps samples to cells: each sample's cell, the first sample of each used cell, cells that copy the one before."""
-
-    cells: IntArray
-    first: IntArray
-    length: int
-    filled: IntArray
-
-    def mean(self, column: FloatArray) -> FloatArray:
-        if self._one_sample_per_cell:
-            return self._to_grid(column)
-        known = ~np.isnan(column)
-        counts = np.add.reduceat(known, self.first, dtype=np.int64)
-        sums = np.add.reduceat(np.where(known, column, 0.0), self.first)
-        return self._to_grid(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
-
-    def maximum(self, column: FloatArray) -> FloatArray:
-        return self._to_grid(column if self._one_sample_per_cell else np.fmax.reduceat(column, self.first))
-
-    def last(self, column: FloatArray) -> FloatArray:
-        last = np.append(self.first[1:], len(column)) - 1
-        return self._to_grid(column if self._one_sample_per_cell else column[last])
-
-    @property
-    def _one_sample_per_cell(self) -> bool:
-        return len(self.first) == len(self.cells)
-
-    def _to_grid(self, per_cell: FloatArray) -> FloatArray:
-        if len(per_cell) == self.length:
-            return per_cell
-        column = np.full(self.length, np.nan)
-        column[self.cells[self.first]] = per_cell
-        column[self.filled] = column[self.filled - 1]
-        return column

@@ -21,7 +21,6 @@ class SlotArrays:
     """State by slot. A subclass declares its arrays by annotations, or kernels do by the fields of their named tuples.
 
     `fresh`: initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
-    `slots`: initial number of slots.
     """
 
     def __init__(self, fresh: Mapping[str, Any] | None = None, slots: int = 0) -> None:
@@ -59,11 +58,7 @@ class SlotArrays:
         return {name: getattr(self, name)[slot] for name in self._fresh}
 
     def put(self, slot: int, kept: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-        """Set what `of` returned, for all arrays or some.
-
-        Raises ValueError, KeyError, TypeError: something is missing, not a number or of another shape; the slot is
-        unchanged.
-        """
+        """Set what `of` returned, for all arrays or some; ValueError, KeyError or TypeError before anything changes."""
         parts = {name: _like(self._fresh[name], kept[name], name) for name in names or self._fresh}
         for name, part in parts.items():
             getattr(self, name)[slot] = part

@@ -11,8 +11,7 @@ from recommender.units import BYTES_PER_GIB
 BASELINES = {"static": "the declared requests", "vpa": "the default VPA", "histogram": "the default VPA"}
 """Policies that savings may be relative to, the preferred first, and their names in sentences."""
 
-GIB_PER_CORE = 4.0
-"""Memory per core of a general-purpose machine, to add core-seconds and byte-seconds."""
+GIB_PER_CORE = 4.0  # memory per core of a general-purpose machine, to add core-seconds and byte-seconds
 
 
 def waste(tally: Tally) -> float:

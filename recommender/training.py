@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.errors import NotEnoughData
 from recommender.judging import cycle_samples_on
@@ -17,23 +20,18 @@ from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
-from recommender.processes import ordered_map
-from recommender.records import UsageSeries
+from recommender.records import Progress, UsageSeries, no_progress
 
-FOLDS = 5
-"""Folds of cross-fitting: each container is judged by the model that was not trained on it."""
+FOLDS = 5  # folds of cross-fitting: each container is judged by the model that was not trained on it
 
 TRAINING_SAMPLES = 400_000
 """Most samples to train on, whole containers in the order of a hash of their names: memory is bounded, and on the
 traces measured more samples improved no held-out figure."""
 
-MAX_CONTEXTS = 5_000
-"""Of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts."""
+MAX_CONTEXTS = 5_000  # of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts
 
 CUT_OFF_SAMPLES = 2
 """A container whose last sample is within this many of the end of the source is assumed to be still running there."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,7 @@ class TrainingOptions:
 
 
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
-    """Gather the containers to train on: all, or up to `TRAINING_SAMPLES` in the order of a hash of their names.
-
-    `shortest`: containers with fewer samples are left out: they have no decision to learn from.
-    """
+    """The containers with `shortest` samples; at most `TRAINING_SAMPLES`, in the order of a hash of their names."""
     allowed = set(containers)
     kept: list[UsageSeries] = []
     total = 0
@@ -69,15 +64,9 @@ def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: i
 
 
 def train(
-    series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress | None = None
+    series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress = no_progress
 ) -> PhaseModel:
-    """Fit detector, phase statistics, graph and demand, in this order.
-
-    `series`: containers to train on, each with lag + 2 samples or more.
-    `data_hash`: of the source, for the manifest.
-
-    Raises NotEnoughData: no container is long enough.
-    """
+    """Fit detector, phase statistics, graph and demand, in this order; NotEnoughData if no container is long enough."""
     if not series:
         raise NotEnoughData(
             f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
@@ -118,7 +107,7 @@ def with_forecasts(
     series: Sequence[UsageSeries],
     options: TrainingOptions,
     facts: dict[str, Any],
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> PhaseModel:
     """Fit statistics, graph and demand to the phases that a detector finds in these series."""
     labels = [detector.trace(one) for one in series]
@@ -156,15 +145,10 @@ def cross_fit(
     source: Iterable[UsageSeries],
     containers: Sequence[str],
     options: TrainingOptions,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     jobs: int = 1,
 ) -> CrossFit:
-    """Train one model per fold, on the containers of the other folds.
-
-    `source`: yields one series per container; read once per fold.
-
-    Raises NotEnoughData: there are fewer than two containers.
-    """
+    """Train a model per fold on the containers of the others, read each time; NotEnoughData for only one container."""
     if len(containers) < 2:
         raise NotEnoughData(
             "one container cannot be judged by a model of the others: there are none. Replay more of them, or give a "
@@ -174,8 +158,7 @@ def cross_fit(
     shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
     fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}
 
-    if progress is not None:
-        progress("folds", 0, folds)
+    progress("folds", 0, folds)
 
     def training_sets() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
         for fold in range(folds):
@@ -187,8 +170,7 @@ def cross_fit(
     with closing(ordered_map(_train_fold, training_sets(), min(jobs, folds))) as trained:
         for model in trained:
             models.append(model)
-            if progress is not None:
-                progress("folds", len(models), folds)
+            progress("folds", len(models), folds)
     return CrossFit(tuple(models), fold_of)
 
 
@@ -223,3 +205,27 @@ def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
 def _most_common_step_s(series: Sequence[UsageSeries]) -> float:
     steps, counts = np.unique([s.step_s for s in series], return_counts=True)
     return float(steps[counts.argmax()])
+
+
+def ordered_map(function: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> Generator[Any]:
+    """Yield the function's results in order, computed by `jobs` processes on one item each; 1 is this process."""
+    if jobs == 1:
+        yield from map(function, items)
+        return
+    # Workers ignore Ctrl-C; this process ends them.
+    executor = ProcessPoolExecutor(
+        max_workers=jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
+    pending: deque[Any] = deque()
+    finished = False
+    try:
+        for item in items:
+            pending.append(executor.submit(function, item))
+            if len(pending) >= jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+        finished = True
+    finally:
+        # After an interruption no worker may go on in the background.
+        executor.shutdown(wait=True, kill_workers=not finished)

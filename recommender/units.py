@@ -10,18 +10,14 @@ from functools import lru_cache
 
 from recommender.errors import Misuse
 
-WallClock = Callable[[], float]
-"""Returns unix seconds."""
-
-MonotonicClock = Callable[[], float]
-"""Returns seconds since some fixed time, for durations: it is never set."""
+WallClock = Callable[[], float]  # returns unix seconds
+MonotonicClock = Callable[[], float]  # returns seconds since some fixed time, for durations: it is never set
 
 BYTES_PER_MIB = float(1 << 20)
 BYTES_PER_GIB = float(1 << 30)
 SECONDS_PER_HOUR = 3600.0
 
-MAX_DURATION_S = 9e9
-"""285 years, just below what Python can wait for; adding more to a time may fail."""
+MAX_DURATION_S = 9e9  # 285 years, just below what Python can wait for; adding more to a time may fail
 
 _TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")

@@ -2,9 +2,9 @@
 
 LEVELS = {
     "recommender": [
-        ("base", ("units", "records", "errors", "files", "listening", "processes")),
+        ("base", ("units", "records", "errors", "files", "listening")),
         ("kernels", ("kernels",)),
-        ("domain", ("readings", "growth", "stages", "series", "slots", "phases", "policies", "contention")),
+        ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
         ("adapters", ("sources", "artifacts", "cluster", "compiling")),
         ("assembly", ("model", "pricing", "training", "replay", "judging", "decisions", "timelines", "planning")),
         ("engine", ("engine",)),

@@ -18,9 +18,8 @@ from extender.gangs.member import Member, NodeCapacity, Requirements
 from extender.moves.board import CPU, Board, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, MoveOptions, moves
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import RunsOfClass, Stage
 
 MIN_COST_S = 1.0  # lower bound of the cost of a move: no pod restarts faster
 MIN_SHARED_CORES = 0.05  # even on a node that is fully requested, some CPU is idle at times

@@ -23,8 +23,7 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
-from recommender.contention.forecast import stages_of
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import Stage, stages_of
 from recommender.growth import Category
 
 log = logging.getLogger(__name__)

@@ -55,8 +55,7 @@ from recommender.policies.registry import NEED_MODEL, POLICIES, check_names
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.report.figures import write_csv, write_json
-from recommender.report.money import Prices
-from recommender.report.summary import summarise
+from recommender.report.summary import Prices, summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
@@ -214,7 +213,7 @@ def command(
                 series,
                 planner,
                 options,
-                decisions_to=writer,
+                write_decisions=writer,
                 timelines=MAX_TIMELINES if "page" in outputs or "plots" in outputs else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),

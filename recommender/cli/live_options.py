@@ -32,8 +32,8 @@ from recommender.live.past import PriorHistory
 from recommender.live.service import Timing
 from recommender.live.view.scope import Scope, Shard, parse_shard
 from recommender.live.view.usage import Usage
-from recommender.policies.constraints import Limits, SharedLimits
-from recommender.records import Sample
+from recommender.policies.constraints import SharedLimits
+from recommender.records import Limits, Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import PrometheusPast

@@ -81,7 +81,7 @@ def price_words(demand: DemandModel) -> str:
 
 def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
     numbers = (Column(title, justify="right") for title in ("phase", "share", "CPU", "memory"))
-    columns = (*numbers, "next", Column("in words", overflow="fold"))
+    columns = (*numbers, Column("next"), Column("in words", overflow="fold"))
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in feature_rows(statistics):
         following = _next_phases(model, row["phase"])

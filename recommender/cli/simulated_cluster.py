@@ -13,9 +13,9 @@ from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
-from recommender.judging import ClusterRules, KillRules, Limits, interval_s
-from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
-from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
+from recommender.judging import ClusterRules, Limits, interval_s
+from recommender.records import OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
 from recommender.units import counted, format_duration
 
 DEFAULT_RAILS = RailOptions()
@@ -80,14 +80,14 @@ class ClusterOptions:
 
     def cluster_rules(self, *, bundled: bool) -> ClusterRules:
         """Rules by which the cluster applies recommendations and kills."""
-        kills = KillRules(
+        return ClusterRules(
+            apply_delay_s=self.apply_delay_s or (BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S),
             restart_s=self.restart_s,
             checkpoint_every_s=self.checkpoint_every_s or math.inf,
             limits=self.limits,
             recreates=self.apply == "recreate",
+            resizes_waiting=self.resizes_waiting,
         )
-        default_s = BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S
-        return ClusterRules(self.apply_delay_s or default_s, kills, self.resizes_waiting)
 
 
 def runs_ended_before(
@@ -138,13 +138,12 @@ def simulated_policies(
 
 
 def _describe_rules(rules: ClusterRules) -> str:
-    kills = rules.kills
-    how = "by recreating the container" if kills.recreates else "in place"
-    limits = {"follow": "follow the requests", "stay": "stay as declared", "none": "are not set"}[kills.limits]
+    how = "by recreating the container" if rules.recreates else "in place"
+    limits = {"follow": "follow the requests", "stay": "stay as declared", "none": "are not set"}[rules.limits]
     waiting = ", and before a run starts if they are less than it declares" if rules.resizes_waiting else ""
-    every = "none" if math.isinf(kills.checkpoint_every_s) else f"one every {format_duration(kills.checkpoint_every_s)}"
+    every = "none" if math.isinf(rules.checkpoint_every_s) else f"one every {format_duration(rules.checkpoint_every_s)}"
     return (
         f"In the simulated cluster targets are applied {how} after {format_duration(rules.apply_delay_s)}{waiting}; "
         f"memory limits {limits}; a kill costs the work since the last checkpoint ({every}) and a restart of "
-        f"{format_duration(kills.restart_s)}."
+        f"{format_duration(rules.restart_s)}."
     )

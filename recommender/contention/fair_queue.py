@@ -11,15 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, weights
-from recommender.contention.sharing import EPSILON, Stage, fair_shares, finish_times, nonzero_remaining, remaining
+from recommender.contention.sharing import (
+    EPSILON,
+    RunsOfClass,
+    Stage,
+    fair_shares,
+    finish_times,
+    nonzero_remaining,
+    remaining,
+)
 
-FINISH_TIME_UNCERTAINTY = 0.2
-"""Error of a forecast finish time, as a share of the job's duration when it runs alone."""
-
-MIN_CORES = 0.01
-"""Capacity assumed for a worker without free cores."""
+FINISH_TIME_UNCERTAINTY = 0.2  # error of a forecast finish time, as a share of the job's duration when it runs alone
+MIN_CORES = 0.01  # capacity assumed for a worker without free cores
 
 
 @dataclass(slots=True)

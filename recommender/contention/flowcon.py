@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-UNLIMITED = 1.0
-"""Limit of a job that may use the whole worker."""
+UNLIMITED = 1.0  # limit of a job that may use the whole worker
 
 
 class LearningState(StrEnum):
@@ -24,13 +23,6 @@ class LearningState(StrEnum):
     NEW = "New"
     WATCHING = "Watching"
     COMPLETING = "Completing"
-
-
-NEXT_SLOWER = {
-    LearningState.NEW: LearningState.WATCHING,
-    LearningState.WATCHING: LearningState.COMPLETING,
-    LearningState.COMPLETING: LearningState.COMPLETING,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +56,7 @@ class Member:
     largest: float = 0.0
 
     def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> bool:
-        """Update the growth efficiency: progress per second, divided by the mean share of the worker used.
-
-        Returns False without a new measurement.
-        """
+        """Update the growth efficiency, progress per second by the mean share used; False without a new measurement."""
         elapsed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
         if elapsed_s <= 0.0 or used_core_s <= 0.0:
             return False
@@ -85,7 +74,8 @@ class Member:
         """Choose the list of the job: lines 4 to 13 of algorithm 1."""
         if self.efficiency is None:
             return
-        self.state = NEXT_SLOWER[self.state] if self.efficiency < alpha * self.largest else LearningState.NEW
+        slower = LearningState.WATCHING if self.state is LearningState.NEW else LearningState.COMPLETING
+        self.state = slower if self.efficiency < alpha * self.largest else LearningState.NEW
 
 
 @dataclass(slots=True)

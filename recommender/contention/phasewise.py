@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 from recommender.contention.sharing import Stage, finish_times
 from recommender.contention.specon import Move
 
-LATENESS_TOLERANCE_S = 1.0
-"""A smaller delay is below the accuracy of a forecast."""
+LATENESS_TOLERANCE_S = 1.0  # a smaller delay is below the accuracy of a forecast
 
 ROUNDING_TOLERANCE_S = 1e-6
 
-MAX_MOVES = 2
-"""Per job."""
+MAX_MOVES = 2  # per job
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +140,7 @@ def _advance_late_jobs(
 def moves(
     jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
 ) -> list[Move]:
-    """Choose moves greedily, the best first, each applied before the next is searched.
-
-    `ordered`: workers serve jobs in the order of `order_of`; otherwise all have equal shares.
-    """
+    """Choose moves greedily, each applied before the next is searched; `ordered` workers serve by `order_of`."""
     planned: list[Move] = []
     search = _Search(jobs, capacity_cores, now_s, options, ordered)
     while len(planned) < options.at_once:
@@ -173,7 +168,6 @@ class _Search:
         self._jobs_on: dict[int, list[ForecastJob]] = defaultdict(list)
         for job in jobs:
             self._jobs_on[job.worker].append(job)
-        self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
         self._ends_s: dict[int, list[float]] = {}
         """By worker, when each of its jobs ends."""
         self._saved_s: dict[int, list[float]] = {}
@@ -186,7 +180,6 @@ class _Search:
         self._jobs_on[job.worker].remove(job)
         self._jobs_on[target].append(moved)
         for worker in (job.worker, target):
-            self._load_s[worker] = self._load_of(worker)
             self._ends_s.pop(worker, None)
             self._saved_s.pop(worker, None)
 
@@ -217,7 +210,7 @@ class _Search:
 
     def _sources_and_targets(self) -> tuple[list[int], list[int]]:
         """The most loaded workers with a movable job beside others, and the least loaded that such jobs may move to."""
-        by_load = sorted(range(len(self._load_s)), key=lambda worker: (self._load_s[worker], worker))
+        by_load = sorted(range(len(self._capacity_cores)), key=self._load_of)
         most = self._options.most_workers
         sources = {w for w, jobs in self._jobs_on.items() if len(jobs) > 1 and any(map(self._may_move, jobs))}
         # Many jobs share one set of workers: by identity each is looked at once.

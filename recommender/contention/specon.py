@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from recommender.growth import Category
 
-WEIGHTS = (2.0, 1.5, 1.0)
-"""Of progressing, watching and converged jobs in the score S."""
+WEIGHTS = (2.0, 1.5, 1.0)  # of progressing, watching and converged jobs in the score S
 
 _WEIGHT_OF = dict(zip(Category, WEIGHTS, strict=True))
 

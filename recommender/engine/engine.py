@@ -36,8 +36,7 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.histogram import Estimate
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import Estimate, HistogramAggregate
 from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
 
 MAX_LEAD_STEPS = 600

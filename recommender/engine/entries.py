@@ -28,8 +28,7 @@ from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
 from recommender.errors import BadArtifact
 from recommender.model import PhaseModel
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Amounts
 
 Json = Any

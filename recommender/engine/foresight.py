@@ -72,7 +72,7 @@ class PhaseForesight:
         self._lead_samples = LEAD_SAMPLES
         self._numbers: dict[Hashable, int] = {}
         self.next_phase_hits: list[bool] = []
-        shared = self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
+        shared = self._trained.foresight(self._lead_samples, AHEAD_SAMPLES)
         self._tables = [_Table(self._trained, shared)]
         self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
         self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
@@ -224,7 +224,7 @@ class PhaseForesight:
         for number in stale:
             table, all_classes = self._tables[number], None if number == SHARED_TABLE else self._trained
             table.learned, table.new = table.learned + table.new, 0
-            table.forecast = table.visits.foresight_for_plan(lead_samples, AHEAD_SAMPLES, all_classes)
+            table.forecast = table.visits.foresight(lead_samples, AHEAD_SAMPLES, all_classes)
             self._plan.expected.occupancy[number] = table.forecast.occupancy
         self._plan.expected.credit[:] = self._credit()
         if moved:

@@ -12,8 +12,7 @@ import numpy as np
 from recommender.engine.group_arrays import DAY_S, GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 from recommender.slots import take_slot
 

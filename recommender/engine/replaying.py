@@ -109,7 +109,7 @@ class Replay:
             self._names = []
             return partial(self._start, entries.decode(entries.Start, first))
         if kind == entries.STEP:
-            return self._step_of(float(first), *others, columns)
+            return self._step_of(float(first), others[0], columns)
         if kind == entries.PUBLISHED:
             return partial(self._publish, *entries.decode(tuple[Group, Amounts, Amounts, float], content))
         calls = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
 from recommender.records import Amounts, FloatArray, Sample
 
 

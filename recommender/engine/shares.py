@@ -21,8 +21,7 @@ import numpy as np
 
 from recommender.contention.fair_queue import FairQueue, RunningJob
 from recommender.contention.flowcon import UNLIMITED, FlowCon, FlowConOptions, Measured
-from recommender.contention.forecast import RunsOfClass, stages_of
-from recommender.contention.sharing import fair_shares
+from recommender.contention.sharing import RunsOfClass, fair_shares, stages_of
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
 from recommender.engine.containers import MAX_CORES
 from recommender.engine.keys import Group, Instance, Running

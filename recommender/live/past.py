@@ -20,8 +20,7 @@ from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.outside.cluster_view import ClusterView
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
 from recommender.records import Block, FloatArray, Sample, or_nan
 from recommender.sources.prometheus_faults import QueryRefused

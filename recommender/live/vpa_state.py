@@ -16,9 +16,9 @@ from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.target import Target
 from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods, View
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
+from recommender.readings import Stages
 from recommender.records import Amounts, ContainerRecommendation
-from recommender.stages import Stages
 
 
 @dataclass(slots=True)

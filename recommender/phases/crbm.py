@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, Misuse, NotEnoughData
+from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm import hidden_means_kernel, online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, taps_of, unpack, workspace
 from recommender.kernels.rows import LANES
-from recommender.kernels.windows import Ints, window_starts
+from recommender.kernels.windows import Ints
 
 HELD_OUT_FRACTION = 0.1
 """Share of the windows held out for early stopping. The published package uses the training error instead."""
@@ -27,14 +27,9 @@ HELD_OUT_FRACTION = 0.1
 MIN_SEGMENTS_TO_HOLD_OUT = 5
 """With fewer segments, holding one out would take a large share of the data and a whole kind of workload."""
 
-INITIAL_WEIGHT_SD = 0.2
-"""Standard deviation of the initial weights, which are normal, times the length of the history."""
-
-WINDOWS_PER_DRAW = 65_536
-"""Windows per draw of random numbers: 2.6 MB of float32 for ten hidden units."""
-
-MAX_DELAY = 64
-"""Samples; bounds the rows that are stored for each live container."""
+INITIAL_WEIGHT_SD = 0.2  # standard deviation of the initial weights, which are normal, times the length of the history
+WINDOWS_PER_DRAW = 65_536  # windows per draw of random numbers: 2.6 MB of float32 for ten hidden units
+MAX_DELAY = 64  # samples; bounds the rows that are stored for each live container
 
 PARAMETER_NAMES = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
@@ -72,22 +67,18 @@ class ConditionalRBM:
         return len(self.errors_)
 
     def fit(
-        self, values: ArrayLike, segments: ArrayLike, *, progress: Callable[[int, int], None] | None = None
+        self, values: ArrayLike, segments: ArrayLike, *, progress: Callable[[int, int], object] = lambda *_: None
     ) -> ConditionalRBM:
         """Train from new initial weights until the error stops falling or `max_epochs` is reached.
 
         `values`: float (n_samples, n_features): standardised, all finite; segments concatenated.
-        `segments`: int (n_segments + 1,): rows ``segments[i]:segments[i + 1]`` are a gap-free stretch of one container.
+        `segments`: int (n_segments + 1,): rows ``segments[i]:segments[i + 1]`` are a gap-free stretch of one container;
+        one at least has lag + 1 rows.
         `progress`: called after each epoch with (epochs done, max_epochs).
 
-        Raises NotEnoughData: no segment has lag + 1 rows.
         Raises Misuse: the training diverged.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
-        if not window_starts(borders, self.lag).size:
-            raise NotEnoughData(
-                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
-            )
         self._initialise(data.shape[1])
         train, held_out = hold_out(borders, self.lag, HELD_OUT_FRACTION, self.seed)
         trainer = Trainer(self, data, train)
@@ -101,21 +92,21 @@ class ConditionalRBM:
                 self.parameters_, best_error, since_best = trainer.parameters(), error, 0
             else:
                 since_best += 1
-            if progress is not None:
-                progress(epoch + 1, self.max_epochs)
+            progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
-        """The code of every row: the hidden mean of its window.
+        """The code of every row, float (n_samples, n_hidden): the hidden mean of its window.
 
-        `values`, `segments`: as in `fit`.
-
-        Returns float (n_samples, n_hidden), of `dtype`: all zero in the first ``lag + delay`` rows of each segment,
-        which have no full window.
+        `values`, `segments`: as in `fit`; BadInput if a value is not finite, as with a scaler that overflows. The first
+        ``lag + delay`` rows of each segment, which have no full window, have a code of zeros.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
+        # The minimum and maximum are NaN if any value is, and need no mask as long as the data.
+        if not (np.isfinite(data.min()) and np.isfinite(data.max())):
+            raise BadInput("a value that is not finite in the encoder's input", remedy="Train the model again.")
         parameters = self.parameters_
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
@@ -137,10 +128,7 @@ class ConditionalRBM:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array is missing, not numeric, not finite, or its shape does not fit the others.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one is missing, not finite, or does not fit the others."""
         missing = [name for name in (*PARAMETER_NAMES, "lag", "delay") if name not in state]
         if missing:
             raise BadArtifact(f"the encoder lacks the arrays {', '.join(missing)}. Train it again.")
@@ -235,11 +223,7 @@ def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[I
 
 
 class Trainer:
-    """The buffers of one training; `epoch` is one pass over all windows.
-
-    `values`: float (n_samples, n_features), contiguous.
-    `starts`: first rows of the windows.
-    """
+    """The buffers of a training on contiguous values, float (n_samples, n_features); windows begin at `starts`."""
 
     def __init__(self, encoder: ConditionalRBM, values: Floats, starts: Ints) -> None:
         self._encoder, self._values, self._starts = encoder, values.ravel(), starts
@@ -253,10 +237,7 @@ class Trainer:
         return unpack(self._layout, self._work)
 
     def epoch(self, number: int) -> float:
-        """Train one pass over all windows in random order.
-
-        Returns the mean reconstruction error, each window's before its own update.
-        """
+        """Train on all windows in random order; the mean reconstruction error, each window's before its own update."""
         encoder, o = self._encoder, self._layout
         rng = np.random.default_rng([encoder.seed, 2, number, 0])
         order = rng.permutation(self._starts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, NotEnoughData
 from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
-from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
+from recommender.phases.features import USAGE_FLOORS, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, UsageSeries
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, Progress, UsageSeries, no_progress
 
 CANDIDATE_PHASES = tuple(range(3, 13))
 """Values of k to choose from. Two phases only separate idle from busy; the paper found 5."""
@@ -25,15 +25,13 @@ CANDIDATE_PHASES = tuple(range(3, 13))
 HELD_OUT_SHARE = 0.25
 """Share of codes, by whole containers, held out of clustering while k is chosen; at most twice as many."""
 
-MIN_CONTAINERS_TO_HOLD_OUT = 4
-"""With fewer containers, single codes are held out instead."""
+MIN_CONTAINERS_TO_HOLD_OUT = 4  # with fewer containers, single codes are held out instead
 
 MAX_SQUARED_LENGTH = 1000.0
 """Of a training window; its values are clipped. A rare spike of otherwise steady use is hundreds of standard deviations
 high, and gradient descent diverges beyond 2 / learning rate, which is 2000."""
 
-MAX_CLUSTERED_CODES = 20_000
-"""Maximum number of windows for k-means; more only take longer."""
+MAX_CLUSTERED_CODES = 20_000  # maximum number of windows for k-means; more only take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +115,7 @@ class PhaseDetector:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array is missing, not finite, or its shape does not fit the others.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one is missing, not finite, or does not fit the others."""
         try:
             encoder = ConditionalRBM.from_state(
                 {name.removeprefix("crbm."): a for name, a in state.items() if name.startswith("crbm.")}
@@ -155,16 +150,11 @@ def fit_detector(
     series: Sequence[UsageSeries],
     options: DetectorOptions,
     cycle_samples: int,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[PhaseDetector, PhaseCountChoice | None]:
-    """Train the encoder and cluster its codes.
+    """Train the encoder and cluster its codes; also returns the choice of k, None if k was given.
 
-    `cycle_samples`: horizon in samples of the forecasts by which k is chosen.
-    `progress`: called with (task, done, total).
-
-    Returns the detector, and the choice of k (None if k was given).
-
-    Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
+    k is chosen by forecasts over `cycle_samples`. NotEnoughData: no full window, or fewer distinct ones than phases.
     """
     matrices = [feature_matrix(s, options.features) for s in series]
     stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))
@@ -181,20 +171,18 @@ def fit_detector(
         hidden_states="sampled",  # the noise makes codes coarser: phases last two to four times as long as with means
         seed=options.seed,
     )
-    encoder.fit(values, segments, progress=None if progress is None else lambda done, of: progress("encoder", done, of))
+    encoder.fit(values, segments, progress=lambda done, of: progress("encoder", done, of))
     no_centres = PhaseCentres(np.zeros((1, options.hidden)), (), np.full(1, np.inf))
     unclustered = PhaseDetector(options.features, mean, scale, encoder, no_centres)
     codes, ages, outcomes, owners = _sample_codes(unclustered, series, cycle_samples, rng)
-    if progress is not None:
-        progress("phases", 0, 1)
+    progress("phases", 0, 1)
     count = None
     k = options.phases
     if k is None:
         held_out = _held_out(owners, rng.permutation(len(series)))
         count = choose_k(codes, outcomes, held_out, CANDIDATE_PHASES, options.seed)
         k = count.k
-    if progress is not None:
-        progress("phases", 1, 1)
+    progress("phases", 1, 1)
     return replace(unclustered, centres=fit_centres(codes, ages, k, options.seed)), count
 
 
@@ -202,13 +190,10 @@ def future_peak_ratios(usage: FloatArray, cycle_samples: int) -> FloatArray:
     """log2 of the next cycle's peak relative to present usage, float64 (n, 2); NaN in gaps and at the end."""
     n = len(usage)
     peaks = np.full((n, 2), np.nan)
-    if n < 2:
-        return peaks
-    floors = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
     padded = np.vstack([np.where(np.isnan(usage), -np.inf, usage)[1:], np.full((cycle_samples, 2), -np.inf)])
     ahead = np.lib.stride_tricks.sliding_window_view(padded, cycle_samples, axis=0).max(axis=2)[:n]
     known = (np.isfinite(ahead) & ~np.isnan(usage)).all(axis=1)
-    peaks[known] = np.log2((ahead[known] + floors) / (usage[known] + floors))
+    peaks[known] = np.log2((ahead[known] + USAGE_FLOORS) / (usage[known] + USAGE_FLOORS))
     return peaks
 
 

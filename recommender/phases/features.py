@@ -30,22 +30,14 @@ FEATURE_UNITS = {
     "memory_bytes": "bytes",
 }
 
-CPU_FLOOR_CORES = 0.01
-MEMORY_FLOOR_BYTES = float(1 << 20)
-"""Ten millicores and one MiB: below them a container is idle, and differences are noise."""
-
-MAX_HISTORY_SAMPLES = 2000
-"""Samples of the mean level: all of a training job, or the last days of a service."""
+USAGE_FLOORS = np.array([0.01, 2.0**20])  # cores and bytes: below them a container is idle, and differences are noise
+MAX_HISTORY_SAMPLES = 2000  # samples of the mean level: all of a training job, or the last days of a service
 
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
-    """Compute the named features of every sample.
+    """The named features of every sample, float64 (n, len(names)), NaN where one is missing.
 
-    `names`: members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
-
-    Returns float64 (n, len(names)): NaN wherever the sample or the column's value is missing.
-
-    Raises BadInput: a named column is not in the data.
+    Names are of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or of columns of the input; others are a BadInput.
     """
     computed: FloatArray | None = None
     columns: list[FloatArray] = []
@@ -53,7 +45,8 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
         if name in USAGE_FEATURES:
             if computed is None:
                 computed = np.empty((len(series), len(USAGE_FEATURES)))
-                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, MAX_HISTORY_SAMPLES, computed)
+                cpu_cores, memory_bytes = USAGE_FLOORS.tolist()
+                usage_features(series.usage, cpu_cores, memory_bytes, MAX_HISTORY_SAMPLES, computed)
             columns.append(computed[:, USAGE_FEATURES.index(name)])
         elif name in series.features:
             columns.append(np.where(series.present, series.features[name], np.nan))
@@ -62,7 +55,7 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
         elif name == "memory_bytes":
             columns.append(series.usage[:, MEMORY])
         else:
-            known = ", ".join([*USAGE_FEATURES, "cpu_cores", "memory_bytes", *sorted(series.features)])
+            known = ", ".join([*FEATURE_UNITS, *sorted(series.features)])
             raise BadInput(
                 f"container {series.container!r} has no feature of this name (known: {known})",
                 column=name,
@@ -75,4 +68,4 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
 
 def source_columns(names: Sequence[str]) -> tuple[str, ...]:
     """The input columns that these features need besides cpu and memory."""
-    return tuple(n for n in names if n not in USAGE_FEATURES and n not in ("cpu_cores", "memory_bytes"))
+    return tuple(name for name in names if name not in FEATURE_UNITS)

@@ -24,17 +24,13 @@ from recommender.records import FloatArray, IntArray
 Run = tuple[int, int]
 """Phase number and length in samples of a stretch of equal phases; those of a container are in time order."""
 
-MAX_PHASE = 999
-"""Largest phase number accepted; tables grow with its cube, and no clustering here makes more."""
-
-ENDED, CENSORED = -1, -2
-"""Instead of a next phase: the container ended, or its recording stopped while it was running."""
+MAX_PHASE = 999  # largest phase number accepted; tables grow with its cube, and no clustering here makes more
+ENDED, CENSORED = -1, -2  # instead of a next phase: the container ended, or its recording stopped while it was running
 
 CONTEXT_PHASES, CONTEXT_DWELLS = 3, 2
 """Phases and dwells in a context; a fourth phase did not improve forecasts on held-out containers."""
 
-DWELL_BUCKETS = 8
-"""Dwell buckets of the tables: 1, 2-3, 4-7, ... 128 steps and longer."""
+DWELL_BUCKETS = 8  # dwell buckets of the tables: 1, 2-3, 4-7, ... 128 steps and longer.
 
 PERSISTENCE_STEPS = 2
 """A plan counts on the present phase if it lasts for so many steps and one more, however long the lead time is."""
@@ -142,20 +138,14 @@ class PhaseGraph:
         return graph
 
     def learn(self, runs: Sequence[Run], *, ended: bool = True) -> None:
-        """Count all runs of one container, oldest first.
-
-        `ended`: False if the recording stops while the container is running, which censors its last run.
-        """
+        """Count the runs of one container, oldest first; the last one is censored if the container had not ended."""
         following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]
         for at, (_, samples) in enumerate(runs):
             recent = runs[max(0, at + 1 - CONTEXT_PHASES) : at + 1]
             self.add(Context.of(recent), {following[at]: 1}, samples)
 
     def learn_visit(self, before: int, phase: int, dwell_steps: int, following: int) -> None:
-        """Count one visit that ended, only in the tables, which are all that live decisions need.
-
-        `before` is the previous phase (0: none, else phase + 1).
-        """
+        """Count a visit that ended, only in the tables, which live decisions need; `before` as in `Context.place`."""
         phases = (phase, before - 1) if before else (phase,)
         self.tables.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
 
@@ -194,10 +184,7 @@ class PhaseGraph:
         return first
 
     def hazard(self, all_classes: PhaseGraph | None = None) -> FloatArray:
-        """Probability that a visit ends with the next step; each context is shrunk towards shorter ones.
-
-        `all_classes`: graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
-        """
+        """Probability that a visit ends with the next step, shrunk towards shorter contexts and towards all classes."""
         exposed, ended, _ = self.tables
         if all_classes is not None:
             prior = all_classes.hazard()
@@ -223,12 +210,10 @@ class PhaseGraph:
         return _remaining(self.hazard())
 
     def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
-        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
+        """Forecast `ahead_steps` steps after the lead time; contexts are shrunk towards all classes.
 
         The present phase has at least the probability that it goes on: so an allocation is raised before a phase
         begins, but not lowered before the present one is about to end.
-
-        `all_classes`: graph of all classes, towards which this one is shrunk.
         """
         hazard, followers = self.hazard(all_classes), self.followers(all_classes)
         occupancy = np.empty((*hazard.shape, self.n_phases))
@@ -265,8 +250,7 @@ def runs_of(labels: ArrayLike) -> list[Run]:
 
 def bucket_of(dwell_steps: IntArray) -> IntArray:
     """Buckets of dwells of at least one step."""
-    buckets: IntArray = np.minimum(np.log2(dwell_steps).astype(np.int64), DWELL_BUCKETS - 1)
-    return buckets
+    return np.minimum(np.log2(dwell_steps).astype(np.int64), DWELL_BUCKETS - 1)
 
 
 def half_bucket_of(dwell_steps: int) -> int:
@@ -305,8 +289,7 @@ def _remaining(hazard: FloatArray) -> FloatArray:
 
 
 def _shrunk_rates(events: FloatArray, exposed: FloatArray, prior: FloatArray | float) -> FloatArray:
-    rates: FloatArray = (events + HAZARD_PRIOR_SAMPLES * prior) / (exposed + HAZARD_PRIOR_SAMPLES)
-    return rates
+    return (events + HAZARD_PRIOR_SAMPLES * prior) / (exposed + HAZARD_PRIOR_SAMPLES)
 
 
 def _shrunk_shares(counts: FloatArray, prior: FloatArray) -> FloatArray:

@@ -21,11 +21,8 @@ from recommender.errors import BadInput, NotEnoughData
 from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
 from recommender.records import FloatArray
 
-OWN_PRIOR_COUNT = 8.0
-"""Pseudo-count of the prediction from other containers against a container's own history."""
-
-SMOOTHING_SHARE = 0.01
-"""Share spread evenly over all other phases, so that one surprise does not dominate the log loss."""
+OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
+SMOOTHING_SHARE = 0.01  # share spread evenly over all other phases, so that one surprise does not dominate the log loss
 
 UNSEEN_PHASE_PROBABILITY = 1e-3
 """Probability assumed in scores for a phase that is not in the graph; those of known phases sum to one without it."""
@@ -66,11 +63,9 @@ class GraphPredictor:
                         self._counts[level][following] += times
 
     def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
-        """Predict the next phase, given that there is one.
+        """Probability of every known phase but the present one to be next; empty without another.
 
         `history`: the container's runs, oldest first; the last one is taken to end with its present length.
-
-        Returns the probability of every known phase but the present one; sums to one, or is empty without another.
         """
         others = [phase for phase in range(self.graph.n_phases) if phase != history[-1][0]]
         shares = self._after(history)[others]
@@ -96,14 +91,12 @@ class GraphPredictor:
         return [*steps, Step("this container before", own[0], OWN_PRIOR_COUNT), Step(words[1], own[1], OWN_PRIOR_COUNT)]
 
     def explain(self, history: Sequence[Run]) -> dict[str, Any]:
-        """Explain `next_phase(history)`.
+        """Explain `next_phase(history)`; BadInput for an empty history.
 
         Returns JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen`
         (number of matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and
         `next` (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
         `expected_remaining_samples` (None for a phase that is not in the graph).
-
-        Raises BadInput: an empty history.
         """
         if not history:
             raise BadInput("an empty history has no context", remedy="Give at least the present run.")
@@ -117,12 +110,9 @@ class GraphPredictor:
         }
 
     def score(self, sequences: Iterable[Sequence[Run]]) -> GraphScore:
-        """Score predictions on containers, each a sequence of runs.
+        """Score the predictions of each run but the first of these containers; NotEnoughData if there is none.
 
-        For every run but the last of a container, the next phase is predicted from all runs so far with their full
-        lengths. Of equally likely phases the lowest number counts as predicted.
-
-        Raises NotEnoughData: no container has two runs.
+        A phase is predicted from all runs before with their full lengths; of equally likely ones the lowest counts.
         """
         correct, losses = [], []
         for runs in sequences:

@@ -60,10 +60,7 @@ def to_document(graph: PhaseGraph) -> dict[str, Any]:
 
 
 def from_document(document: object) -> PhaseGraph:
-    """Read the result of `to_document`.
-
-    Raises BadArtifact: another schema or kind; a missing, unknown or invalid field; impossible counts.
-    """
+    """Read the result of `to_document`; BadArtifact for any missing, unknown or invalid field, or impossible counts."""
     fields = _object(document, "the document")
     if (schema := fields.get("schema")) != SCHEMA or type(schema) is not int:
         raise _bad("schema", f"is {schema!r}, not {SCHEMA}")
@@ -95,10 +92,7 @@ def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
 
 
 def load(path: str | Path) -> PhaseGraph:
-    """Read a JSON file.
-
-    Raises BadArtifact: the file is missing, unreadable, not JSON, or not a graph.
-    """
+    """Read a JSON file; BadArtifact if it is missing, unreadable, or not a graph."""
     try:
         return from_document(orjson.loads(Path(path).read_bytes()))
     except OSError as error:
@@ -116,12 +110,10 @@ def to_json(graph: PhaseGraph) -> bytes:
 
 
 def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str]:
-    """Convert a graph for networkx.
+    """Convert a graph for networkx; `unknown` is the number of the unknown phase, if there is one.
 
-    `unknown`: number of the unknown phase, if there is one.
-
-    Nodes are phases with their `samples`, pairs of phases, contexts by name, and `start`, `end` (the container
-    ended) and `open` (its recording stopped). An edge leads to the next phase; it has a `count`, and its `share` of all
+    Nodes are phases with their `samples`, pairs of phases, contexts by name, and `start`, `end` (the container ended)
+    and `open` (its recording stopped). An edge leads to the next phase; it has a `count`, and its `share` of all
     outcomes but `open`.
     """
     import networkx as nx  # noqa: PLC0415  not needed by live processes

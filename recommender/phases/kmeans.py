@@ -1,8 +1,7 @@
 """Cluster codes to phases by scikit-learn's k-means, with our choice of k, stable numbering and splits of phases.
 
-AI4DL (HotCloud '20), section 3: proximity-based clustering of the encoder's codes gives the phases; k is a
-hyper-parameter found beforehand from the within-cluster sums of squares. Its package splits a phase by clustering its
-codes.
+AI4DL (HotCloud '20), section 3: clusters of codes are the phases; k is found beforehand from the within-cluster sums of
+squares. Its package splits a phase by clustering its codes.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ SWITCH_RATIO = 0.6
 """Hysteresis: a container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On
 real runs phases lasted about twice as long at the same forecast loss; between 0.5 and 0.85 little changes."""
 
-FORECAST_TOLERANCE = 0.02
-"""The smallest k is chosen whose held-out forecast loss is within 2 % of the best."""
+FORECAST_TOLERANCE = 0.02  # the smallest k is chosen whose held-out forecast loss is within 2 % of the best
 
 FORECAST_QUANTILE = 0.95
 """Quantile of the next cycle's peaks in the forecast loss; corresponds to the default target violation of 5 %."""
@@ -69,10 +67,7 @@ class PhaseCentres:
         return len(self.reach)
 
     def predict_sequence(self, codes: NDArray[np.floating[Any]]) -> IntArray:
-        """Predict the phases of one container with hysteresis; `UNKNOWN_PHASE` if a code is too far from every centre.
-
-        `codes`, floating (n, n_hidden): in time order. A label depends only on codes up to its own.
-        """
+        """Phases of codes, floating (n, n_hidden), in time order; with hysteresis, from codes up to each one's own."""
         coded, at, label = np.zeros((3, 1), np.int64)
         splits = (1, len(self.splits))
         places = Places(coded, at, label, np.zeros(splits, np.int64), np.full(splits, -2), np.zeros(1))
@@ -189,17 +184,16 @@ class PhaseCountChoice:
     """The chosen k, and the criteria by k: within-cluster sums of squares, held-out forecast loss."""
 
     k: int
-    elbow_k: int
+    elbow_k: int  # the choice of the paper
     squares: dict[int, float]
     forecast_loss: dict[int, float]
 
 
 def fit_centres(codes: NDArray[np.floating[Any]], ages: IntArray, k: int, seed: int) -> PhaseCentres:
-    """Fit centres by k-means; phases are numbered by when in a container's life they occur.
+    """Fit centres to codes, floating (n, n_hidden), by k-means.
 
-    `codes`: floating (n, n_hidden).
-    `ages`: int64 (n,): sample number in its container, from 0. Phases are ordered by its median, so that their numbers
-    do not depend on the seed, and 0 is the warm-up.
+    Phases are ordered by the median of `ages`, int64 (n,), the sample numbers in their containers: so their numbers do
+    not depend on the seed, and 0 is the warm-up.
     """
     distinct = len(np.unique(codes, axis=0))
     if distinct < k:
@@ -217,15 +211,10 @@ def choose_k(
     candidates: Sequence[int],
     seed: int,
 ) -> PhaseCountChoice:
-    """Choose k by how well phases predict the next cycle on windows that are not clustered.
+    """Choose k among increasing `candidates` by how well phases predict the next cycle on windows held out, bool (n,).
 
     `codes`: floating (n, n_hidden).
     `outcomes`: float64 (n, m): log2 of the next cycle's peak relative to present usage, per resource; or NaN.
-    `held_out`: bool (n,): windows held out of clustering.
-    `candidates`: values of k to try, in increasing order.
-
-    Returns PhaseCountChoice: `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is
-    the paper's choice.
     """
     squares: dict[int, float] = {}
     losses: dict[int, float] = {}

@@ -15,11 +15,8 @@ from dataclasses import dataclass
 
 from recommender.phases.graph import Run
 
-Path = tuple[str, ...]
-"""Elements in time order: a phase number as text, or an alternation `(a b)*`."""
-
-SHORTEST_ALTERNATION = 4
-"""Minimum phases of an alternation: a b a is a detour, a b a b has repeated."""
+Path = tuple[str, ...]  # elements in time order: a phase number as text, or an alternation `(a b)*`
+SHORTEST_ALTERNATION = 4  # minimum phases of an alternation: a b a is a detour, a b a b has repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +60,8 @@ def collapse(phases: Sequence[int]) -> Path:
 
 
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
-    """Paths that are not a prefix of another, greedily ordered by the executions they cover of those not yet covered.
-
-    Ties are ordered by length, then by path.
-    """
-    counts = _paths(sequences)
+    """Paths that are not a prefix of another, greedily by the executions they cover of those left; then by length."""
+    counts = Counter(collapse([phase for phase, _ in runs]) for runs in sequences if runs)
     total = sum(counts.values())
     prefixes = {path[:length] for path in counts for length in range(1, len(path))}
 
@@ -91,7 +85,3 @@ def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
         for end in range(1, length + 1):
             uncovered.pop(path[:end], None)
     return found
-
-
-def _paths(sequences: Iterable[Sequence[Run]]) -> Counter[Path]:
-    return Counter(collapse([phase for phase, _ in runs]) for runs in sequences if runs)

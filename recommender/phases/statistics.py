@@ -14,8 +14,7 @@ from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 from recommender.units import format_cpu, format_memory
 
-NOTABLE_RATIO = 1.2
-"""Ratio to the container's mean level from which on a description mentions it."""
+NOTABLE_RATIO = 1.2  # ratio to the container's mean level from which on a description mentions it
 
 VARIABLE_CV = 0.5
 """Coefficient of variation above which usage is variable: the paper separates compute phases by CPU variance."""
@@ -76,10 +75,7 @@ class PhaseStatistics:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str], phases: int) -> PhaseStatistics:
-        """Read the arrays of `to_state`.
-
-        Raises BadArtifact: an array has the wrong shape.
-        """
+        """Read the arrays of `to_state`; BadArtifact if one has the wrong shape."""
         statistics = cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
         shapes = [(phases, 2)] * 2 + [(phases, len(features))] * 2 + [(phases,)] * 2
         for name, shape in zip(ARRAYS, shapes, strict=True):
@@ -118,5 +114,4 @@ def _offset_row(series: Sequence[UsageSeries], features: Sequence[str]) -> Float
     """The mean of the first container; subtracting it avoids cancellation in sums of squares of bytes."""
     values = np.column_stack([series[0].usage, feature_matrix(series[0], features)])
     finite = values[np.isfinite(values).all(axis=1)]
-    row: FloatArray = finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])
-    return row
+    return finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])

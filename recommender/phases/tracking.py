@@ -14,32 +14,27 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
-from recommender.phases.features import CPU_FLOOR_CORES, MAX_HISTORY_SAMPLES, MEMORY_FLOOR_BYTES, USAGE_FEATURES
+from recommender.phases.features import FEATURE_UNITS, MAX_HISTORY_SAMPLES, USAGE_FLOORS, source_columns
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
-
 
 class PhaseTracker:
-    """Tracks the phase of every live container.
-
-    `detector`: a fitted detector whose features are computed from CPU and memory only.
+    """Tracks the phase of every live container by a detector whose features need CPU and memory only (else Misuse).
 
     `state`: the arrays of `Tracks` and `Places`. `digest`: of the detector, which the kept state of a container names.
-
-    Raises Misuse: the detector needs columns that live metrics do not have.
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
-        foreign = [name for name in detector.features if name not in (*USAGE_FEATURES, "cpu_cores", "memory_bytes")]
-        if foreign:
+        if foreign := source_columns(detector.features):
             raise Misuse(
                 f"the model needs the columns {', '.join(foreign)}, which live metrics do not have. "
                 "Train one without --features."
             )
         self.detector, self.digest = detector, detector.digest()
-        self._standard, self._centres = _standard(detector), detector.centres.arrays()
+        columns = np.array([[*FEATURE_UNITS].index(name) for name in detector.features])
+        self._standard = Standard(columns, detector.mean, detector.scale, USAGE_FLOORS, MAX_HISTORY_SAMPLES)
+        self._centres = detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
         self.state = SlotArrays(
@@ -59,12 +54,9 @@ class PhaseTracker:
         )
 
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
-        """Process the next sample of each container.
+        """The phases, int64 (m,), after the next sample of each container, or `UNKNOWN_PHASE`.
 
-        `slots`: int64 (m,), each at most once.
-        `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
-
-        Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
+        `slots`: int64 (m,), each at most once. `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
         """
         tracks, places = self.state.arrays(Tracks), self.state.arrays(Places)
         append_features(slots, usage, self._standard, tracks)
@@ -77,10 +69,7 @@ class PhaseTracker:
         return places.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
-        """Restore the state of a container from `state.of`.
-
-        Raises BadArtifact: the state is incomplete or does not fit this model.
-        """
+        """Restore what `state.of` returned; BadArtifact if it is incomplete or does not fit this model."""
         try:
             if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in saved.values()):
                 raise ValueError("not all values are finite")
@@ -115,9 +104,3 @@ class PhaseTracker:
             borders = np.arange(0, len(rows) + 1, self._window, dtype=np.int64)
             codes[full] = encoder.transform(rows, borders)[self._window - 1 :: self._window]
         return codes
-
-
-def _standard(detector: PhaseDetector) -> Standard:
-    names = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
-    columns = np.array([names.index(name) for name in detector.features])
-    return Standard(columns, detector.mean, detector.scale, FLOORS, MAX_HISTORY_SAMPLES)

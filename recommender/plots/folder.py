@@ -24,13 +24,9 @@ def write_plots(
     *,
     phase_graph: nx.DiGraph[str] | None = None,
 ) -> list[Path]:
-    """Write tradeoff.png, a picture of each timeline and, if given, the phase graph.
+    """Write tradeoff.png, a picture of each timeline and, if given, the phase graph; returns the files in this order.
 
-    `folder`: created if it does not exist; pictures of the same name are replaced, other files stay.
-
-    Returns the files written, in this order.
-
-    Raises Misuse: the folder cannot be created.
+    `folder`: created if it does not exist, or Misuse; pictures of the same name are replaced, other files stay.
     """
     target = Path(folder)
     try:

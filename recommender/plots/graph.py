@@ -17,8 +17,7 @@ from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawi
 from recommender.report.palette import phase_colour
 from recommender.units import counted
 
-_UNITS_PER_INCH = 76.0
-"""Layout units per inch."""
+_UNITS_PER_INCH = 76.0  # layout units per inch
 
 _CURVES = {2: [Path.MOVETO, Path.LINETO], 4: [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]}
 

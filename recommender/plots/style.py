@@ -18,9 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from recommender.files import atomic_write
 
 DPI = 150
-WIDTH_INCHES = 8.4
-"""1260 pixels at `DPI`."""
-
+WIDTH_INCHES = 8.4  # 1260 pixels at `DPI`
 INK, SOFT, RULE, TARGET = "#1a1d21", "#565d66", "#d9dde2", "#b3261e"
 _PAGE_VARIABLES = {INK: "ink", SOFT: "soft", RULE: "grid", TARGET: "bad", "#ffffff": "ground"}
 """CSS variables of the page for these colours, so that they follow its colour scheme."""
@@ -65,9 +63,7 @@ def save(figure: Figure, path: str | Path) -> None:
 def page_element(figure: Figure, name: str, description: str, colours: Mapping[str, str]) -> str:
     """The picture as an inline SVG element, without the XML prolog, metadata and styles of a separate file.
 
-    `name`: unique on the page: the salt of the IDs inside.
-    `description`: text for screen readers.
-    `colours`: further colours and their CSS variables.
+    `name` is unique on the page, `description` for screen readers; `colours` map to CSS variables of the page.
     """
     with rc_context({**SETTINGS, "svg.fonttype": "none", "svg.hashsalt": name}), io.StringIO() as file:
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -1,7 +1,4 @@
-"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise phases`.
-
-`draw_traces` and `draw_variance` make the pictures of AI4DL's package for any model and data.
-"""
+"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise phases`."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline, Usa
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
 from recommender.report.timeline_data import (
+    NOT_DRAWN,
     allocation_at,
     change_indices,
     downsampled_indices,
@@ -28,8 +26,7 @@ from recommender.report.timeline_data import (
 )
 from recommender.units import BYTES_PER_GIB
 
-DEFAULT_POLICIES = (OURS, "vpa", "histogram", "static")
-"""Policies drawn if present; more lines would hide each other."""
+DEFAULT_POLICIES = (OURS, "vpa", "histogram", "static")  # policies drawn if present; more lines would hide each other
 
 _UNITS = (1.0, BYTES_PER_GIB)
 _LABELS = ("CPU, cores", "memory, GiB")
@@ -38,12 +35,9 @@ _MAX_POINTS = 4000
 
 
 def draw_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Draw one container of a dry run, CPU above memory, under `DEFAULT_POLICIES`.
-
-    If none of these was run, the first three policies are drawn; without phases the background stays white.
-    """
-    chosen = [name for name in DEFAULT_POLICIES if name in timeline.decisions] or list(timeline.decisions)[:3]
-    names, times = list(timeline.decisions), timeline.timestamps
+    """Draw one container of a dry run under `DEFAULT_POLICIES`, or its first three; CPU is above memory."""
+    names, times = [name for name in timeline.decisions if name != NOT_DRAWN], timeline.timestamps
+    chosen = [name for name in DEFAULT_POLICIES if name in names] or names[:3]
     with rc_context(SETTINGS):
         figure = new_figure(5.6)
         figure.suptitle(shortened(printable(timeline.container), 90), x=0.01, ha="left", fontweight="bold", fontsize=11)

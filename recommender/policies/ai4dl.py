@@ -6,17 +6,22 @@ one. Its own policy allocates the use of the detected phase in the training data
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from recommender.kernels.phase_plan import Expected
 from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
+from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
+from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 
-RULE_SPREADS = 2.0
-"""A rule allocates the mean plus two standard deviations."""
+RULE_SPREADS = 2.0  # a rule allocates the mean plus two standard deviations
 
 
 class CycleRule(Enum):
@@ -67,8 +72,7 @@ def current_step(rule: CycleRule) -> PolicyFunction:
 def previous_step(rule: CycleRule) -> PolicyFunction:
     """Allocate the peak of the previous cycle, or its mean plus two standard deviations.
 
-    The allocation is kept after a cycle without samples. Before the first decision the cycle is at most as long as
-    the data so far.
+    The allocation is kept after a cycle without samples; the first cycle is at most as long as the data so far.
     """
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:
@@ -81,12 +85,10 @@ def previous_step(rule: CycleRule) -> PolicyFunction:
 
 
 def phase_rules(usage_mean: FloatArray, usage_sd: FloatArray) -> PolicyFunction:
-    """Allocate the mean plus two standard deviations of the phase detected right before the cycle.
+    """Allocate the mean plus two standard deviations, float64 (k, 2) each, of the phase right before the cycle.
 
     A phase that is unknown, or was not met in training, falls back to the peak of the previous cycle; the explanation
     counts these decisions.
-
-    `usage_mean`, `usage_sd`: float64 (k, 2), of each phase in training.
     """
     demand_of_phase = usage_mean + RULE_SPREADS * usage_sd
     met_phases = np.flatnonzero(~np.isnan(demand_of_phase).any(axis=1))
@@ -110,10 +112,7 @@ def phase_rules(usage_mean: FloatArray, usage_sd: FloatArray) -> PolicyFunction:
 
 
 def _cycles_before(block: Block, cycle_samples: int) -> CycleStatistics:
-    """Statistics of the cycle before each decision.
-
-    For the first decision it ends with the latest sample, so that a gap does not leave it empty.
-    """
+    """Statistics of the cycle before each decision; the first ends with a sample, so that no gap empties it."""
     ends = block.decisions.copy()
     ends[0] = np.flatnonzero(~np.isnan(block.usage[: ends[0], CPU]))[-1] + 1
     return statistics_of(block.usage, np.maximum(ends - cycle_samples, 0), ends)
@@ -124,3 +123,34 @@ def _explained(allocations: FloatArray, rule: str, **more: int | None) -> Policy
     allocations = carried_forward(allocations, np.isnan(allocations))
     cpu_cores, memory_bytes = allocations[-1].tolist()
     return allocations, {"rule": rule, **more, "cpu_cores": cpu_cores, "memory_bytes": memory_bytes}
+
+
+def proactive(
+    demand: DemandModel, foresight: Callable[[int, int], Any], target_violation: tuple[float, float]
+) -> PolicyFunction:
+    """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers."""
+    phases = demand.visiting.shape[1]
+    price = demand.price(ONCE_A_CYCLE, target_violation)
+    weights = weights_of(price, target_violation, changes_per_sample=np.inf, resize=0.0)
+
+    @cache
+    def expected_in(cycle_samples: int) -> Expected:
+        return demand.expected(foresight(0, cycle_samples).occupancy[np.newaxis], 0, cycle_samples)
+
+    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
+        state = PlanState(phases, 1)
+        decisions = np.zeros(len(block.usage) + 1, bool)
+        decisions[block.decisions] = True
+        plan = PhasePlan(state, expected_in(cycle_samples), weights)
+        allocations = plan.follow(0, block.usage, block.labels, decisions)[block.decisions]
+        phase = int(state.now.phase[0])
+        return allocations, {
+            "rule": "cheapest for the phases that are expected in the coming cycle",
+            "phase": None if phase == phases - 1 else phase,
+            "dwell_samples": int(state.now.dwell[0]),
+            "correction": np.exp(state.chosen_correction(np.zeros(1, np.int64))[0]).round(3).tolist(),
+            "cpu_cores": float(allocations[-1, 0]),
+            "memory_bytes": float(allocations[-1, 1]),
+        }
+
+    return decide

@@ -23,8 +23,7 @@ from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
-MAX_RUNS = 32
-"""Latest runs kept of a class, which changes with its code."""
+MAX_RUNS = 32  # latest runs kept of a class, which changes with its code
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.02, 16.0 * 2**20
 """Added to levels before their logarithms are compared: differences below these do not matter."""
@@ -33,26 +32,19 @@ SCALES = np.array([0.25, 0.35, 0.8, 0.25, 0.25, 0.25])
 """Scale of the distance in age, work done, CPU, memory, peak memory so far, and time since CPU jumped, all natural
 logarithms. Runs of a class agree best in memory and in the order of their stages, worst in CPU."""
 
-JUMP = 1.0
-"""A change of CPU by more than this between two samples, natural logarithm, is a jump; less is noise."""
-
-MAX_DISTANCE = 3.0
-"""A run whose nearest moment is farther away is not similar."""
+JUMP = 1.0  # a change of CPU by more than this between two samples, natural logarithm, is a jump; less is noise
+MAX_DISTANCE = 3.0  # a run whose nearest moment is farther away is not similar
 
 FALL_SAMPLES = 3
 """With fewer similar runs than below, one that uses more than the forecast is given its peak over so many samples."""
 
-MIN_RUNS_TO_FALL = 6
-"""Similar runs needed to lower CPU below the present use."""
-
-MAX_AGE_RATIO = 1.5
-"""Earlier runs tell nothing about a run of more than this many times their duration."""
+MIN_RUNS_TO_FALL = 6  # similar runs needed to lower CPU below the present use
+MAX_AGE_RATIO = 1.5  # earlier runs tell nothing about a run of more than this many times their duration
 
 INITIAL_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
 """Quantile, over the earlier runs, of peak CPU in the coming window: its initial value, and its limits."""
 
-STEP_SIZE = 0.02
-"""Of adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the level."""
+STEP_SIZE = 0.02  # of adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the level
 
 TARGET_SHARE = 0.5
 """Share of the accepted violations to aim at: with all of them, every other run of a few dozen samples would have more
@@ -80,14 +72,10 @@ class ClassForecast:
 
 
 class ClassRuns:
-    """The finished runs of one container name of a workload class.
+    """The finished runs of one container name of a workload class; `level` is the quantile at which CPU is allocated.
 
-    `runs`: oldest first; the latest `MAX_RUNS` are kept.
-    `level`: quantile at which CPU is allocated.
-
-    `memory`: memory of these runs and of older ones.
-    `typical_s`: median duration; 0 without runs.
-    `bucket_s`: width of the widest buckets: only the peak within one is known.
+    `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
+    width of the widest buckets: only the peak within one is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
@@ -176,10 +164,7 @@ def _packed(runs: Sequence[DemandCurve]) -> _PackedRuns:
 
 
 def without_gaps(run: DemandCurve) -> DemandCurve:
-    """Fill gaps from the neighbouring samples.
-
-    CPU is that of the next one, which is a mean over the time before it; memory the larger of both.
-    """
+    """Fill gaps: CPU from the next sample, a mean over the time before it; memory from the larger neighbour."""
     seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
     if len(seen) == len(run.levels):
         return run

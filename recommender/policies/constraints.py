@@ -2,7 +2,7 @@
 
 1 containers with mode Off are dropped; 2 the pod minimum is shared among the rest; 3 resources that are not controlled
 are dropped; 4 amounts are rounded up to whole units; 5 CPU of annotated containers to whole cores; 6 minAllowed, then
-maxAllowed or the global maximum. The uncapped target has all but the last step. `at_most` and `room.fit_room` follow.
+maxAllowed or the global maximum. The uncapped target has all but the last step. `at_most` and `fit_room` follow.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` and `pkg/utils/vpa/capping.go`.
 """
@@ -10,58 +10,27 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
+from recommender.records import (
+    CPU,
+    MEMORY,
+    NO_LIMITS,
+    RESOURCES,
+    Amounts,
+    AppliedLimit,
+    ContainerPolicy,
+    ContainerRecommendation,
+    Limits,
+)
 from recommender.units import BYTES_PER_MIB
 
-Limits = tuple[float | None, float | None]
-"""(cpu_cores, memory_bytes); None or 0 where there is no limit."""
+WHOLE_UNITS = (1000, 1)  # units of a core and of a byte: amounts are published in millicores and bytes
+ROUNDING_TOLERANCE = 1e-6  # in units: far above float error, far below any meaningful amount
 
-OFF = "Off"
-WHOLE_UNITS = (1000, 1)
-"""Units of a core and of a byte: amounts are published in millicores and bytes."""
-
-ROUNDING_TOLERANCE = 1e-6
-"""In units: far above float error, far below any meaningful amount."""
-
-NO_LIMITS: Limits = (None, None)
 INTEGER_CPU_ANNOTATION = "vpa-post-processor.kubernetes.io/{}_integerCPU"
-
-
-class ContainerRules(Protocol):
-    """The resource policy of a VPA for one container."""
-
-    @property
-    def mode(self) -> str: ...
-    @property
-    def min_allowed(self) -> Limits: ...
-    @property
-    def max_allowed(self) -> Limits: ...
-    @property
-    def controlled(self) -> frozenset[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NoRules:
-    """A VPA without a resource policy."""
-
-    mode: str = "Auto"
-    min_allowed: Limits = NO_LIMITS
-    max_allowed: Limits = NO_LIMITS
-    controlled: frozenset[str] = frozenset(RESOURCES)
-
-
-class OomRules(Protocol):
-    """What a VPA says on OOM kills of one container; None where it says nothing."""
-
-    @property
-    def oom_bump_up_ratio(self) -> float | None: ...
-    @property
-    def oom_min_bump_up_bytes(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +58,7 @@ class SharedLimits:
         both = [min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True)]
         return replace(self, maximum=(both[CPU], both[MEMORY]))
 
-    def oom_bump(self, rules: OomRules) -> Limits:
+    def oom_bump(self, rules: ContainerPolicy) -> Limits:
         """Ratio and least bump in bytes for a container; None for upstream's defaults."""
         ratio, least_bytes = rules.oom_bump_up_ratio, rules.oom_min_bump_up_bytes
         return (
@@ -100,15 +69,15 @@ class SharedLimits:
 
 def constrain(
     estimates: Mapping[str, Estimate],
-    rules_of: Callable[[str], ContainerRules],
+    rules_of: Callable[[str], ContainerPolicy],
     shared: SharedLimits,
     whole_cores: Collection[str] = (),
 ) -> tuple[ContainerRecommendation, ...]:
     """The recommendations of one VPA, in order of container names; none for a container without controlled resources.
 
-    `whole_cores`: containers whose CPU is rounded up to whole cores.
+    CPU of the containers in `whole_cores` is rounded up to whole cores.
     """
-    names = sorted(name for name in estimates if rules_of(name).mode != OFF)
+    names = sorted(name for name in estimates if rules_of(name).mode != "Off")
     minimum = pod_share(shared.pod_minimum, len(names))
     return tuple(
         _constrained(name, estimates[name], rules_of(name), shared, minimum, name in whole_cores)
@@ -118,10 +87,10 @@ def constrain(
 
 
 def constrain_again(
-    published: ContainerRecommendation, rules: ContainerRules, shared: SharedLimits
+    published: ContainerRecommendation, rules: ContainerPolicy, shared: SharedLimits
 ) -> ContainerRecommendation | None:
     """Apply the present limits to a published recommendation; None if no resource is controlled any more."""
-    if rules.mode == OFF or not rules.controlled:
+    if rules.mode == "Off" or not rules.controlled:
         return None
     applied: list[AppliedLimit] = []
     target, lower, upper, uncapped = [math.nan] * 2, [math.nan] * 2, [math.nan] * 2, [math.nan] * 2
@@ -135,10 +104,7 @@ def constrain_again(
 
 
 def at_most(recommendation: ContainerRecommendation, most: Amounts, why: str) -> ContainerRecommendation:
-    """Cut the target and its lower bound to the most that a container can have.
-
-    Not the upper bound: a container that has a little more is not updated for it.
-    """
+    """Cut the target and its lower bound; a container that has a little more is not updated for the upper one."""
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
     for i, resource in enumerate(RESOURCES):
         if target[i] > most[i]:
@@ -165,7 +131,7 @@ def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[
 
 
 def _constrained(
-    name: str, estimate: Estimate, rules: ContainerRules, shared: SharedLimits, minimum: Amounts, whole_cores: bool
+    name: str, estimate: Estimate, rules: ContainerPolicy, shared: SharedLimits, minimum: Amounts, whole_cores: bool
 ) -> ContainerRecommendation:
     applied: list[AppliedLimit] = []
     bounds = estimate.target.tolist(), estimate.lower.tolist(), estimate.upper.tolist()
@@ -188,7 +154,7 @@ def _constrained(
 
 
 def _within_limits(
-    applied: list[AppliedLimit], i: int, band: list[float], rules: ContainerRules, shared: SharedLimits
+    applied: list[AppliedLimit], i: int, band: list[float], rules: ContainerPolicy, shared: SharedLimits
 ) -> list[float]:
     """Limit target and bounds of resource `i` to minAllowed and maxAllowed; the latter wins."""
     resource = RESOURCES[i]
@@ -212,3 +178,98 @@ def _recorded(
 
 def _pair(amounts: list[float]) -> Amounts:
     return amounts[0], amounts[1]
+
+
+NO_USE: Amounts = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room for one pod, (cpu_cores, memory_bytes)."""
+
+    nodes: tuple[Amounts, ...] = ()  # what each node offers that it may run on; empty if unknown: nothing is cut then
+    quota: Amounts = (math.inf, math.inf)  # most that it may request; infinite without a limit
+    # Most that its targets may sum to before its node defers the resize; infinite where it would not.
+    where_it_runs: Amounts = (math.inf, math.inf)
+    has: Mapping[str, Amounts] = field(default_factory=dict)  # by container, its current requests there
+
+
+def fit_room(
+    recommendations: Sequence[ContainerRecommendation],
+    others: Amounts,
+    room: Room,
+    rules_of: Callable[[str], ContainerPolicy],
+    needed: Mapping[str, Amounts],
+) -> tuple[ContainerRecommendation, ...]:
+    """Cut the targets of one pod so that it fits at least one of the nodes, the quota, and the node it runs on.
+
+    All targets of a resource shrink by the same share, for the node that needs the smallest cut, and lower bounds
+    follow. None shrinks below its minAllowed, to which the updater would raise it again; to fit a node, none shrinks
+    below what its container needs either. The quota may cut below that: a pod beyond it could not be recreated
+    at all. For the node it runs on only raises are cut: no container loses what it has to the raise of another.
+
+    `others`: what else the pod requests: containers without a target, the pod overhead.
+    `needed`: by container, what is not cut to fit a node.
+    """
+
+    def least(name: str, in_use: Amounts) -> Amounts:
+        cpu_cores, memory_bytes = (max(rules_of(name).min_allowed[i] or 0.0, in_use[i]) for i in (CPU, MEMORY))
+        return cpu_cores, memory_bytes
+
+    shares = _smallest_cut(_wanted(recommendations), others, room.nodes)
+    fitted = [_cut(one, "LargestNode", shares, least(one.container, needed.get(one.container, NO_USE)))
+              for one in recommendations]  # fmt: skip
+    shares = _shares(_wanted(fitted), others, room.quota)
+    fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
+    has = [room.has.get(one.container, NO_USE) for one in fitted]
+    kept = [(min(one.target[CPU], there[CPU]), min(one.target[MEMORY], there[MEMORY]))
+            for one, there in zip(fitted, has, strict=True)]  # fmt: skip
+    base, wanted = _total(kept), _wanted(fitted)
+    shares = _shares((wanted[CPU] - base[CPU], wanted[MEMORY] - base[MEMORY]), base, room.where_it_runs)
+    return tuple(
+        _cut(one, "Node", shares, least(one.container, NO_USE), there) for one, there in zip(fitted, kept, strict=True)
+    )
+
+
+def _wanted(recommendations: Sequence[ContainerRecommendation]) -> Amounts:
+    return _total([one.target for one in recommendations])
+
+
+def _total(amounts: Sequence[Amounts]) -> Amounts:
+    """Sum per resource, without missing amounts (NaN)."""
+    cpu_cores, memory_bytes = (math.fsum(one[i] for one in amounts if one[i] >= 0) for i in (CPU, MEMORY))
+    return cpu_cores, memory_bytes
+
+
+def _smallest_cut(wanted: Amounts, others: Amounts, nodes: Sequence[Amounts]) -> Amounts:
+    """Share of the targets that fits on the best node; 1 if no node is known, or all are full already."""
+    best: Amounts | None = None
+    for node in nodes:
+        if node[CPU] <= others[CPU] or node[MEMORY] <= others[MEMORY]:
+            continue
+        shares = _shares(wanted, others, node)
+        best = max(best or (0.0, 0.0), shares, key=lambda shares: (min(shares), max(shares)))
+        if best == (1.0, 1.0):
+            break
+    return best or (1.0, 1.0)
+
+
+def _shares(wanted: Amounts, others: Amounts, offered: Amounts) -> Amounts:
+    cpu, memory = (min(1.0, max(0.0, offered[i] - others[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
+    return cpu, memory
+
+
+def _cut(
+    recommendation: ContainerRecommendation, why: str, shares: Amounts, least: Amounts, kept: Amounts = NO_USE
+) -> ContainerRecommendation:
+    """Cut a target to a share of what exceeds `kept`, but to no less than `least`."""
+    if shares == (1.0, 1.0):
+        return recommendation
+    most = [math.inf, math.inf]
+    for i, units in enumerate(WHOLE_UNITS):
+        target = recommendation.target[i]
+        if shares[i] < 1.0 and target >= 0:
+            share = kept[i] + (target - kept[i]) * shares[i]
+            cut = math.floor(share * units + ROUNDING_TOLERANCE) / units
+            most[i] = max(cut, math.ceil(least[i] * units - ROUNDING_TOLERANCE) / units)
+    return at_most(recommendation, (most[CPU], most[MEMORY]), why)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from recommender.records import CPU, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-POINTS = 240
-"""Maximum number of buckets: an hour at 15 s; longer runs have wider ones."""
+POINTS = 240  # maximum number of buckets: an hour at 15 s; longer runs have wider ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,7 @@ class DemandCurve:
 
 
 class CurveRecorder(SlotArrays):
-    """Demand curves of many live containers.
-
-    `step_s`: step of the grid, the smallest width of a bucket.
-    """
+    """Demand curves of many live containers, on a grid of `step_s`, the smallest width of a bucket."""
 
     levels: NDArray[np.float32]
     width: IntArray
@@ -61,9 +57,8 @@ class CurveRecorder(SlotArrays):
         super().__init__({"levels": nothing, "width": 1, "length": 0, "used_cores": 0.0, "samples": 0}, slots)
 
     def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
-        """Add a sample of each container.
+        """Add a sample of each container; `slots`, int64 (m,), hold each at most once.
 
-        `slots`: int64 (m,), each at most once.
         `positions`: int64 (m,): steps of the grid since the container started.
         `wanted`: float64 (m, 2): demand, cores and bytes.
         `used_cores`: float64 (m,): use, which is less than demand where CPU was throttled.

@@ -8,10 +8,9 @@ import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, FLOOR_BYTES, FLOOR_MILLICORES
-from recommender.records import CPU, MEMORY, Block, FloatArray, PolicyOutput
+from recommender.records import CPU, MEMORY, Amounts, Block, FloatArray, PolicyOutput
 
-WINDOW_S = DAY_S
-"""Default length of a memory window, of which the peak is kept."""
+WINDOW_S = DAY_S  # default length of a memory window, of which the peak is kept
 
 FLOORS = (FLOOR_MILLICORES, FLOOR_BYTES)
 
@@ -40,8 +39,7 @@ def empty_histograms() -> FloatArray:
 
 def histogram_of(histograms: FloatArray, resource: int) -> kernel.Histogram:
     """Views of the row of a resource, without compiling a kernel."""
-    views: kernel.Histogram = kernel.histogram_of.py_func(histograms, resource)
-    return views
+    return kernel.histogram_of.py_func(histograms, resource)
 
 
 def decide_by_histogram(block: Block, cycle_samples: int) -> PolicyOutput:
@@ -96,11 +94,7 @@ class HistogramSession:
         kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
-        """Add the memory that a container killed for memory is assumed to have needed, including the bump.
-
-        `at_s`: unix seconds of the kill.
-        `memory_bytes`: upstream: the larger of use or request plus 100 MiB and 1.2 times it.
-        """
+        """Add the memory that a container OOM-killed at `at_s` is assumed to have needed, including the bump."""
         # Floats, or the kernel is compiled again for integers, which takes a second of a round.
         kernel.add_memory(self.memory, self.window_s, self.state, float(memory_bytes), float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
@@ -125,10 +119,60 @@ class HistogramSession:
         return float(kernel.confidence_of.py_func(self.cpu.sums))
 
     def estimate(self, floors: tuple[float, float] = FLOORS) -> Estimate:
-        """The recommendation after the samples so far, see `kernels.histogram.estimate`.
-
-        `floors`: least millicores and bytes; by default those of a pod with one container.
-        """
+        """The recommendation so far; at least `floors`, millicores and bytes: by default a pod of one container."""
         requests = np.empty((3, 2))
         kernel.estimate(self.histograms, floors, requests)
         return Estimate(*requests)
+
+
+NO_FLOORS = (0.0, 0.0)
+
+
+class HistogramAggregate:
+    """Histograms of one container name of a workload, shared by all its replicas, and the memory windows of each.
+
+    `past`: earlier history, as from a checkpoint. `memory_interval_s`: as for the sessions of containers to come.
+    """
+
+    def __init__(self, past: HistogramSession | None = None) -> None:
+        self.past = past or HistogramSession()
+        self._sessions: dict[object, HistogramSession] = {}
+        self.memory_interval_s: float | None = None
+
+    def session(self, who: object) -> HistogramSession:
+        """The session of one container, which adds to the shared histograms."""
+        if who not in self._sessions:
+            self._sessions[who] = HistogramSession(self.past, self.memory_interval_s)
+        return self._sessions[who]
+
+    def leave(self, who: object) -> None:
+        """Forget a container; its samples stay."""
+        self._sessions.pop(who, None)
+
+    @property
+    def sessions(self) -> tuple[HistogramSession, ...]:
+        """The session of earlier history, then those of the containers."""
+        return (self.past, *self._sessions.values())
+
+    @property
+    def samples(self) -> int:
+        """Number of CPU samples so far."""
+        return self.past.samples
+
+    def estimate_into(self, requests: FloatArray) -> float:
+        """Write the recommendation before the pod minimum into `requests`, OUT float64 (3, 2); returns the confidence.
+
+        Lower, target and upper are 0 before the first sample. A kill for memory counts as one: a container that is
+        killed as soon as it has started has no other.
+        """
+        return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
+
+    def most_used(self) -> Amounts:
+        """Cores and bytes: upper end of the highest non-empty bucket of CPU and of memory; 0 without one."""
+        cpu, memory = self.past.cpu, self.past.memory
+        return _highest(cpu, kernel.CPU_STARTS), _highest(memory, kernel.MEMORY_STARTS)
+
+
+def _highest(histogram: kernel.Histogram, starts: FloatArray) -> float:
+    filled = kernel.filled_buckets(histogram)
+    return float(starts[min(filled[-1] + 1, len(starts) - 1)]) if len(filled) else 0.0

@@ -22,11 +22,8 @@ from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
 from recommender.records import FloatArray
 from recommender.units import format_time, parse_rfc3339_s
 
-VERSION = "v3"
-"""The only version upstream writes and reads."""
-
-HEAVIEST = 10_000
-"""Encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers."""
+VERSION = "v3"  # the only version upstream writes and reads
+HEAVIEST = 10_000  # encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers
 
 LARGEST_WEIGHT = 2**32 - 1
 """Upstream decodes weights into 32 bits; with a larger one it cannot read any list of checkpoints."""
@@ -35,10 +32,7 @@ Status = dict[str, Any]
 
 
 def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
-    """Merge sessions into one: replicas of a container, or loaded history and what came since.
-
-    Shared histograms count once. The result has no memory window: a peak belongs to its container instance.
-    """
+    """Merge replicas, or loaded history and what came since; memory windows stay with container instances."""
     whole, distinct = HistogramSession(), {id(session.histograms): session for session in sessions}.values()
     for session in distinct:
         _add(whole.cpu, session.cpu)
@@ -52,10 +46,7 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
 
 
 def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Status:
-    """The `status` of a checkpoint of these sessions, which are left unchanged.
-
-    `now_s`: unix seconds; a memory window that ends later is still open.
-    """
+    """The `status` of a checkpoint of these sessions, left unchanged; windows that end after `now_s` are open."""
     whole = merged(sessions)
     take_back_running_peaks(whole.memory, sessions, now_s)
     status = {
@@ -71,10 +62,7 @@ def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Sta
 
 
 def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[HistogramSession], now_s: float) -> None:
-    """Subtract the peaks of windows that end after `now_s` from a memory histogram, which is OUT.
-
-    A container that continues in a new window would otherwise count its peak twice.
-    """
+    """Subtract from `memory`, OUT, the peaks of open windows, which would otherwise count again in new ones."""
     for session in sessions:
         window_end_s = session.state[kernel.WINDOW_END_S]
         if now_s < window_end_s:
@@ -83,13 +71,7 @@ def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[Histogr
 
 
 def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
-    """Read a session from the `status` of a checkpoint.
-
-    `checkpoint`: `namespace/name`, for error messages.
-
-    Raises BadInput: another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and
-    field.
-    """
+    """Read a session from the `status` of `checkpoint`, `namespace/name`; BadInput names it and an invalid field."""
     reading = _Reading(f"checkpoint {checkpoint}")
     if (version := status.get("version")) != VERSION:
         raise reading.refuse("version", f"is {version!r}, not {VERSION!r}")

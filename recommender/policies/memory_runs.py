@@ -23,23 +23,15 @@ from recommender.kernels.memory_rises import observe_memory
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-AGES = 12
-"""Rises are kept from the ages of 1, 2, 4, ... 2048 samples on."""
-
-WARM_UP_STEPS = 4
-"""Samples before which a run has the peak of its class: the time of its first sample is chance."""
+AGES = 12  # rises are kept from the ages of 1, 2, 4, ... 2048 samples on.
+WARM_UP_STEPS = 4  # samples before which a run has the peak of its class: the time of its first sample is chance
 
 MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
-MIN_RUNS = 3
-"""Runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs."""
-
-MAX_RUNS = 256
-"""Latest runs kept of a class, which changes with its code."""
-
-MAX_CACHED_INPUTS = 4096
-"""Input sizes for which a class caches its bounds."""
+MIN_RUNS = 3  # runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs
+MAX_RUNS = 256  # latest runs kept of a class, which changes with its code
+MAX_CACHED_INPUTS = 4096  # input sizes for which a class caches its bounds
 
 MARGIN, SMALL_SAMPLE_MARGIN = 0.05, 1.0
 """Above the maximum of n runs: this share, and the second one divided by n, since it is as likely to be exceeded."""
@@ -59,8 +51,7 @@ MIN_RELATIVE_INPUT, SINGULAR_TOLERANCE = 1e-3, 1e-9
 MAX_EXTRAPOLATION = 4.0
 """Inputs above this multiple of the largest known one have no bound; small ones are clipped likewise."""
 
-OWN_PEAK_MARGIN = 1.1
-"""Least ratio of the allocation to a run's own peak once that reaches the peak of its class."""
+OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
 
 NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
 """Without bounds: the declared request at first, then the run's own peak x the margin."""
@@ -106,11 +97,9 @@ class MemoryOfRuns(SlotArrays):
         super().__init__({**of_age, "largest_bytes": 0.0, "octave_bytes": np.zeros(2)}, slots)
 
     def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int, *, again: bool = False) -> None:
-        """Add the next sample of each container; NaN is a gap.
+        """Add the next sample of each container, NaN in a gap; with `again` further samples of the latest step.
 
-        `lead_steps`: samples from the last one known to a decision to the first one under it, clipped to
-        `MAX_LEAD_STEPS`.
-        `again`: these are further samples of the latest step, any number of each container.
+        `lead_steps`: from the last sample known to a decision to the first one under it, clipped to `MAX_LEAD_STEPS`.
         """
         observe_memory(
             slots, memory_bytes, min(lead_steps, MAX_LEAD_STEPS),
@@ -136,11 +125,7 @@ class MemoryOfRuns(SlotArrays):
 
 
 class ClassMemory:
-    """Memory of the latest runs of a class, oldest first.
-
-    `peaks_bytes`, `rises`, `killed`, `input_sizes`: float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,):
-    see `RunMemory`.
-    """
+    """Memory of the latest runs of a class, oldest first, the fields of `RunMemory` as arrays."""
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
@@ -165,10 +150,7 @@ class ClassMemory:
         self._bounds.clear()
 
     def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
-        """Bounds that the next run exceeds with a probability of at most `target_kills`.
-
-        `input_size`: of the next run; NaN if unknown, and then the peaks are not scaled.
-        """
+        """Bounds that the next run exceeds with probability `target_kills`; without input, peaks are not scaled."""
         key = target_kills, None if math.isnan(input_size) else input_size
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:
@@ -197,15 +179,11 @@ class ClassMemory:
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
-    """Scale the peaks of n runs to another input.
+    """Scale the peaks of at least three runs, float64 (n,) bytes, to another input; sizes are positive.
 
     The ratio of each peak to its leave-one-out prediction is kept (as in the jackknife+ of Barber, Candes, Ramdas and
     Tibshirani, 2021): a line fitted to the run itself would flatter it. Where the least-squares line falls, or all
     others have one input, it is replaced by the mean; where it starts below zero, by the line through the origin.
-
-    `input_sizes`, `peaks_bytes`: float64 (n,): of at least three runs; sizes are positive.
-
-    Returns float64 (n,), bytes.
     """
     scale, n = float(input_sizes.mean()), len(input_sizes) - 1
     x, y = np.maximum(input_sizes / scale, MIN_RELATIVE_INPUT), peaks_bytes
@@ -231,16 +209,12 @@ def memory_targets(
     wait_steps: float,
     margin: float = NO_BOUNDS_MARGIN,
 ) -> FloatArray:
-    """Allocation of each run until the next decision is in force.
+    """Allocation of each run until the next decision, float64 (n,); NaN if nothing is declared, bounded and sampled.
 
-    `age_steps`, `largest_bytes`, `recent_peak_bytes`: (n,): samples so far, their peak, and their recent peak, 0 before
-    the first.
+    `age_steps`, `largest_bytes`, `recent_peak_bytes`: (n,): samples so far, their peak, and the recent one, 0 at first.
     `declared_bytes`: float64 (n,): declared requests, or NaN.
     `peak_bytes`, `rises`: float64 (n,) and (n, AGES), or (AGES,) for all: `MemoryBounds` of the class of each run.
-    `wait_steps`: without bounds: how long the declared request stays.
-    `margin`: without bounds: ratio of the allocation to the run's own peak from then on.
-
-    Returns float64 (n,): NaN without a declared request, a bound and a sample.
+    `wait_steps`, `margin`: without bounds, how long the declared request stays, and then the ratio to the own peak.
     """
     doublings = np.log2(np.maximum(age_steps, 1)).astype(np.int64)
     column = np.minimum(np.maximum(doublings - MAX_SLOWDOWN_DOUBLINGS, 0), AGES - 1)

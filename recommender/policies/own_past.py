@@ -17,11 +17,8 @@ from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES, OwnPastArrays, obs
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-SEGMENTS = 32
-"""Segments kept of a container: sixteen epochs of two stages."""
-
-MAX_VALUE = 1e15
-"""Larger numbers in a checkpoint are refused."""
+SEGMENTS = 32  # segments kept of a container: sixteen epochs of two stages
+MAX_VALUE = 1e15  # larger numbers in a checkpoint are refused
 
 
 class OwnPast(SlotArrays):
@@ -39,19 +36,13 @@ class OwnPast(SlotArrays):
         observe_segments(slots, cpu_cores, self.arrays(OwnPastArrays))
 
     def find_matches(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
-        """Earlier matches of each present segment, int64 (m,), and peak use after them, float64 (m, w), or NaN.
-
-        `ahead`: int64 (w,): how many samples to look ahead.
-        """
+        """Earlier matches of each segment, int64 (m,), and peaks in each of `ahead` samples, float64 (m, w), or NaN."""
         matches, peak_cores = np.empty(len(slots), np.int64), np.empty((len(slots), len(ahead)))
         peak_after_matches(slots, ahead, self.arrays(OwnPastArrays), matches, peak_cores)
         return matches, peak_cores
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Restore the state that `of` returned.
-
-        Raises ValueError, KeyError, TypeError: it does not fit; the slot is unchanged.
-        """
+        """Restore what `of` returned; ValueError, KeyError or TypeError, and an unchanged slot, if it does not fit."""
         if not all((np.abs(np.asarray(part, np.float64)) < MAX_VALUE).all() for part in kept.values()):
             raise ValueError("a value is not a finite number, or too large")
         if not all(0 <= length <= MAX_SEGMENT_SAMPLES for length in kept["lengths"]):

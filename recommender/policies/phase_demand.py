@@ -13,18 +13,12 @@ from recommender.errors import BadArtifact
 from recommender.kernels.phase_plan import LEVEL_SAMPLES, PRIOR_SAMPLES, TABLE_LOWEST, TABLE_SIZE, TABLE_STEP, Expected
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
-FLOORS = np.array([0.01, 16.0 * 2**20])
-"""Cores and bytes: the minimum allocation, and the unit of amounts."""
+FLOORS = np.array([0.01, 16.0 * 2**20])  # cores and bytes: the minimum allocation, and the unit of amounts
 
 QUANTILES = 40
-MIN_OWN_SAMPLES = 3
-"""Samples of a container in a phase that its own mean there must rest on."""
-
-HORIZONS = (1, 3, 6, 11, 20, 40, 80)
-"""Samples ahead at which use is compared with the level now."""
-
-CREDIT_SAMPLES = 3.0
-"""Saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
+MIN_OWN_SAMPLES = 3  # samples of a container in a phase that its own mean there must rest on
+HORIZONS = (1, 3, 6, 11, 20, 40, 80)  # samples ahead at which use is compared with the level now
+CREDIT_SAMPLES = 3.0  # saving by which a rule must beat the plan to replace it, in samples of the plan's request
 
 PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
 """Prices of a violation at which the share of violations is measured."""
@@ -50,8 +44,7 @@ class DemandModel:
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
         """Fit the demand to finished runs; prices are learned in a replay (`recommender.pricing`).
 
-        `usages`, `labels`: of each run: float64 (n, 2) cores and bytes without gaps, and the phase of each sample,
-        0..phases - 1.
+        Of each run `usages` has float64 (n, 2) cores and bytes without gaps, `labels` the phase of each sample.
         """
         by_resource = [_demand_quantiles([usage[:, r] / FLOORS[r] for usage in usages], labels, phases) for r in (0, 1)]
         staying, visiting, returning = (np.stack(both).astype(np.float32) for both in zip(*by_resource, strict=True))
@@ -67,11 +60,9 @@ class DemandModel:
         return price
 
     def expected(self, occupancy: FloatArray, lead_samples: int, ahead_samples: int) -> Expected:
-        """Combine the demand with the occupancy by context into lookup tables.
+        """Lookup tables from the demand and an occupancy, float64 (tables, 1 + phases, phases, buckets, phases).
 
-        `occupancy`: float64 (tables, 1 + phases, phases, buckets, phases).
-        `lead_samples`, `ahead_samples`: time covered by the occupancy: samples until a decision is in force, and the
-        horizon after them.
+        It covers `ahead_samples` after the `lead_samples` until a decision is in force.
         """
         staying = np.stack([_pooled(self.staying[r], lead_samples + 1, lead_samples + ahead_samples) for r in range(2)])
         kinds = np.stack([staying, self.visiting.astype(float), self.returning.astype(float)])
@@ -97,10 +88,7 @@ class DemandModel:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], phases: int) -> DemandModel:
-        """Restore the model that `to_state` wrote.
-
-        Raises BadArtifact: an array is missing, has another shape, or does not hold finite numbers.
-        """
+        """Read what `to_state` wrote; BadArtifact if an array is missing, of another shape, or not finite."""
         shapes = {
             "staying": (2, len(HORIZONS), phases, QUANTILES),
             "visiting": (2, phases, QUANTILES),

@@ -31,11 +31,8 @@ from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-SHARED_TABLE = 0
-"""Occupancy table of containers whose class has none of its own, or that have no class."""
-
-RESIZE_PRICE = 0.1
-"""Price of a resize, as a share of the new allocation."""
+SHARED_TABLE = 0  # occupancy table of containers whose class has none of its own, or that have no class
+RESIZE_PRICE = 0.1  # price of a resize, as a share of the new allocation
 
 
 def weights_of(
@@ -46,11 +43,7 @@ def weights_of(
 
 
 class PlanState(SlotArrays):
-    """State of the plan per container, see `PlanArrays`.
-
-    `phases`: number of phases, including the unknown one.
-    `resources`: number of resources: two, or CPU alone.
-    """
+    """State of the plan, see `PlanArrays`; `phases` include the unknown one, `resources` is 2, or 1 for CPU alone."""
 
     def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
@@ -91,10 +84,7 @@ class PlanState(SlotArrays):
 
 
 class PhasePlan:
-    """The plan of many containers.
-
-    `expected`, `weights`: forecast, and prices; both may be replaced at any time.
-    """
+    """The plan of many containers by a forecast and prices, both of which may be replaced at any time."""
 
     def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:
         self.state, self.expected, self.weights = state, expected, weights
@@ -109,22 +99,16 @@ class PhasePlan:
         update_corrections(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.now)
 
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
-        """The requests, float64 (m, resources) cores and bytes, of containers with at least one sample.
-
-        `tables`: int64 (m,): occupancy table of each.
-        """
+        """The requests, float64 (m, resources) cores and bytes, by the occupancy table of each; all had a sample."""
         decide_each(slots, tables, self.state.now, self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
         return asked
 
     def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, lead: int = 0) -> FloatArray:
-        """Replay the samples of one container, and decide at the given ones.
+        """Replay one container: the request before each sample and after the last; NaN before the first decision.
 
         `usage`, `phases`: float64 (n, resources), NaN in gaps, and int64 (n,).
-        `decisions`: bool (n + 1,): before which samples to decide; the last is after all of them.
-        `lead`: samples from a decision until it is in force.
-
-        Returns float64 (n + 1, resources): request before each sample; NaN before the first decision.
+        `decisions`: bool (n + 1,): before which samples to decide, `lead` samples before it is in force.
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
         replay_run(

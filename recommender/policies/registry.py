@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recommender.errors import Misuse
-from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step
+from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step, proactive
 from recommender.policies.histogram import decide_by_histogram
-from recommender.policies.proactive import proactive
 from recommender.records import PolicyFunction
 
 POLICIES: Mapping[str, Callable[[Any], PolicyFunction]] = {

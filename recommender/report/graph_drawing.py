@@ -12,8 +12,7 @@ import networkx as nx
 from recommender.phases.graph_io import END, START
 
 WIDTH = 760.0
-MIN_SHARE = 0.05
-"""Rarer transitions are not drawn, only listed in the table."""
+MIN_SHARE = 0.05  # rarer transitions are not drawn, only listed in the table
 _MARGIN, _TEXT_HEIGHT = 34.0, 22.0
 _ARC_UNIT = 40.0
 
@@ -59,13 +58,10 @@ class GraphDrawing:
 
 
 def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
-    """Lay out the first-order part of a phase graph.
+    """Lay out the first-order part of a phase graph, whose edges carry `count`; contexts are not drawn.
 
     Phases stand from left to right in their usual order; arcs above the row lead forward, arcs below lead back, and no
     arc passes through a node.
-
-    `graph`: edges carry `count`. Only nodes that are a phase number (int or text), `start` or `end` are drawn, not
-    longer contexts; shares are of the transitions between them.
     """
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     for source, target, count in graph.edges(data="count", default=1):

@@ -20,11 +20,12 @@ from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
-from recommender.report.money import FORMULA, Prices
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
+    FORMULA,
     ContainerRow,
+    Prices,
     Summary,
     comparison,
     headline,
@@ -57,10 +58,7 @@ def render_page(
     """Render the page as HTML text.
 
     `timelines`: containers to draw, the most interesting first.
-    `generated_at`, `version`: shown as the time and version of the report.
-    `phase_graph`: transitions between phases; the first-order part is drawn.
     `sequences`: the phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
-    `phase_table`: mean and spread of usage per phase.
     `tradeoffs`: SVG elements of `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None

@@ -17,11 +17,7 @@ Json = Mapping[str, Any]
 
 
 def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
-    """Show the present phase, the forecast, the reasons for the target and what each guard rail did.
-
-    `profile`, `vpa`: the `status` of the PhaseProfile and of the VPA as JSON; `move` in the profile is the latest
-    message of the controller about a move of its pods.
-    """
+    """Show phase, forecast, reasons, guard rails and moves, from the `status` of a PhaseProfile and of its VPA."""
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     since = f", as of {profile['updated']}" if "updated" in profile else ""
     parts: list[RenderableType] = [Text(printable(name + since), style="bold")]
@@ -47,10 +43,7 @@ def _container(container: Json, published: Json) -> Table:
 
 
 def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) of a container's phase, forecast and decision, and what it would have without us.
-
-    `container` and `published` are its entries in the PhaseProfile and in the VPA.
-    """
+    """Yield (label, text) of a container's decision, from its entries in the PhaseProfile and in the VPA."""
     if "phase" in container:
         phase = container["phase"]
         seen = "unknown phase" if phase < 0 else f"phase {phase}"
@@ -113,8 +106,7 @@ def _growth(pod: Json) -> str:
 
 def _entries(vpa: Json) -> list[Json]:
     recommendation = vpa.get("recommendation") or {}
-    entries: list[Json] = recommendation.get("containerRecommendations") or []
-    return entries
+    return recommendation.get("containerRecommendations") or []
 
 
 def _conditions(status: Json) -> Iterator[tuple[str, str]]:

@@ -3,13 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
-from recommender.report.money import Bill, Prices, bill_of
 from recommender.report.palette import OURS
 from recommender.timelines import BASELINES, baseline_of, focus_of
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR, counted
+
+FORMULA = (
+    "cost = core-hours reserved or lost × CPU price + GiB-hours reserved or lost × memory price "
+    "+ hours in violation × violation price + OOM kills × OOM price; "
+    "net saving = cost of the baseline − cost of the policy"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices in any one currency; None counts as zero."""
+
+    # Per core-hour and per GiB-hour reserved.
+    cpu_core_hour: float | None = None
+    memory_gib_hour: float | None = None
+    violation_hour: float | None = None  # per container-hour in violation
+    # Per OOM event. If given, memory violations cost by the event and not by the hour: each lies inside an OOM event
+    # and would otherwise be charged twice.
+    oom_event: float | None = None
+
+    @property
+    def any_given(self) -> bool:
+        """True if at least one price is given."""
+        return any(price is not None for price in asdict(self).values())
+
+    @property
+    def charges_harm(self) -> bool:
+        """True if violations or OOM events have a price."""
+        return self.violation_hour is not None or self.oom_event is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The cost of one policy, in the currency of the prices."""
+
+    reserved: float = 0.0
+    violations: float = 0.0
+    ooms: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.reserved + self.violations + self.ooms
+
+
+def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) -> Bill:
+    """The bill of many containers under one policy; work lost by kills costs as much as reservations.
+
+    Violations are charged per container: with an OOM price by the hours of CPU violation; without one by the longer of
+    the CPU and the memory hours. A sample that violates both counts once, but tallies do not tell which samples do, so
+    the charge is a lower bound.
+    """
+    reserved = violations = ooms = 0.0
+    for tally, run in tallies:
+        lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
+        core_h, gib_h = _in_hours((tally.allocated[CPU] + lost[CPU], tally.allocated[MEMORY] + lost[MEMORY]))
+        sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
+        charged = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
+        reserved += (prices.cpu_core_hour or 0.0) * core_h + (prices.memory_gib_hour or 0.0) * gib_h
+        violations += (prices.violation_hour or 0.0) * charged * sample_h
+        ooms += (prices.oom_event or 0.0) * kills
+    return Bill(reserved, violations, ooms)
+
+
+def _in_hours(amounts: tuple[float, float]) -> tuple[float, float]:
+    """Core-seconds and byte-seconds in core-hours and GiB-hours."""
+    return amounts[CPU] / SECONDS_PER_HOUR, amounts[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +92,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A tally in readable units.
-
-    `kills`: of policies run in the simulated cluster; None for others, which are not killed and restarted.
-    """
+    """A tally in readable units; `kills` is None for policies that were not run in the simulated cluster."""
 
     samples: int
     hours: float
@@ -49,8 +111,7 @@ class Outcome:
     @property
     def lost(self) -> tuple[float, float]:
         """Core-hours and GiB-hours of repeated work and restarts."""
-        lost = (0.0, 0.0) if self.kills is None else self.kills.lost
-        return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
+        return _in_hours((0.0, 0.0) if self.kills is None else self.kills.lost)
 
     @property
     def reserved_or_lost(self) -> tuple[float, float]:
@@ -124,21 +185,30 @@ class Summary:
 
 
 def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
-    """Compute rates, savings and rankings of a dry run.
+    """Rates, savings and rankings of a dry run.
 
     Savings are reservations and losses of the baseline minus those of the policy over the same judged samples.
     """
     prices = prices or Prices()
     focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
-    outcomes = outcomes_of(result)
-    bills = {name: _bill(result.containers, name, prices) for name in result.policies}
-    rows = [
-        _policy_row(name, result, outcomes, baseline, bills if prices.any_given else {}) for name in result.policies
-    ]
+    outcomes, rows = outcomes_of(result), list[PolicyRow]()
+    bills = {name: _bill(result.containers, name, prices) for name in result.policies} if prices.any_given else {}
+    before = outcomes[baseline] if baseline else None
+    for name, outcome in outcomes.items():
+        saved: tuple[float, float] | None = None
+        share: tuple[float | None, float | None] | None = None
+        net = None
+        if before is not None and baseline is not None and name != baseline:
+            saved = _saved(before, outcome)
+            pairs = zip(saved, before.reserved_or_lost, strict=True)
+            cpu, memory = (part / whole if whole > 0 else None for part, whole in pairs)
+            share = cpu, memory
+            net = bills[baseline].total - bills[name].total if bills else None
+        flags = name in result.oracles, name == OURS, name == baseline
+        rows.append(PolicyRow(name, *flags, outcome, saved, share, bills.get(name), net))
     rows.sort(key=lambda row: (row.oracle, row.ours, not row.baseline))
     against = None if baseline == focus else baseline
-    whole = outcomes[baseline] if baseline else None
-    containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
+    containers = tuple(_container_row(c, focus, against, before, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)
 
 
@@ -165,8 +235,8 @@ def outcomes_of(result: ReplayResult) -> dict[str, Outcome]:
 
 def headline(summary: Summary) -> str:
     """The main result in one sentence."""
-    row, outcome = summary.row(summary.focus), summary.row(summary.focus).outcome
-    harm = _harm(outcome)
+    row = summary.row(summary.focus)
+    outcome, harm = row.outcome, _harm(row.outcome)
     if summary.baseline is None or row.saved_share is None:
         return (
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
@@ -244,23 +314,6 @@ def _bill(containers: Iterable[ContainerReplay], policy: str, prices: Prices) ->
     return bill_of(pairs, prices)
 
 
-def _policy_row(
-    name: str, result: ReplayResult, outcomes: dict[str, Outcome], baseline: str | None, bills: dict[str, Bill]
-) -> PolicyRow:
-    outcome = outcomes[name]
-    saved: tuple[float, float] | None = None
-    share: tuple[float | None, float | None] | None = None
-    if baseline is not None and name != baseline:
-        before = outcomes[baseline]
-        saved = _saved(before, outcome)
-        cpu, memory = (_share(part, whole) for part, whole in zip(saved, before.reserved_or_lost, strict=True))
-        share = cpu, memory
-    net = bills[baseline].total - bills[name].total if bills and baseline and name != baseline else None
-    return PolicyRow(
-        name, name in result.oracles, name == OURS, name == baseline, outcome, saved, share, bills.get(name), net
-    )
-
-
 def _container_row(
     replay: ContainerReplay, focus: str, baseline: str | None, whole: Outcome | None, prices: Prices
 ) -> ContainerRow:
@@ -278,10 +331,6 @@ def _container_row(
 def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
     cpu, memory = (one - other for one, other in zip(before.reserved_or_lost, after.reserved_or_lost, strict=True))
     return cpu, memory
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
 
 
 def _hours_in_violation(outcome: Outcome) -> float:

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from recommender.records import CPU, MEMORY, ReplayResult
-from recommender.report.money import Prices
 from recommender.report.summary import (
     ContainerRow,
     PolicyRow,
+    Prices,
     Summary,
     headline,
     number,
@@ -27,17 +27,14 @@ from recommender.report.summary import (
 from recommender.timelines import BASELINES
 from recommender.units import counted, format_duration
 
-PLAIN_WIDTH = 100
-"""Columns when the output is no terminal."""
-MIN_WIDTH = 60
-"""In fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead."""
+PLAIN_WIDTH = 100  # columns when the output is no terminal
+MIN_WIDTH = 60  # in fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead
 _MIN_WIDTH_OF_ONE_TABLE = 92
 _TOP_CONTAINERS = 5
 _MAX_NOTES = 12
 _MAX_REASONS = 3
 
-_Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
-"""Headers, and the text of the cell of a policy."""
+_Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]  # headers, and the text of the cell of a policy
 
 _VIOLATION_COLUMNS: _Columns = (
     ("slack\nCPU", lambda row: two_decimals(row.outcome.cpu.slack_ratio)),
@@ -64,10 +61,7 @@ _MONEY_COLUMNS: _Columns = (
 
 
 def report_console(file: TextIO | None = None) -> Console:
-    """A console as wide as the terminal, but at least `MIN_WIDTH`; for a pipe `PLAIN_WIDTH` wide and plain.
-
-    Rich honours `NO_COLOR`, `FORCE_COLOR` and `COLUMNS`.
-    """
+    """A console as wide as the terminal, at least `MIN_WIDTH`; a pipe is plain. Rich honours `NO_COLOR`."""
     console = Console(file=file, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PLAIN_WIDTH
@@ -82,10 +76,7 @@ def render_table(
     prices: Prices | None = None,
     written: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Print the comparison: policies, then the containers that would save or suffer most, then notes.
-
-    `written`: kinds and paths of the files written, such as ("page", "report.html"); listed at the end.
-    """
+    """Print the policies, the containers that would save or suffer most, notes, and kinds and paths `written`."""
     if not result.containers:
         console.print(Text("No container could be judged.", style="bold"))
         _print_remarks(result, console, written)

@@ -16,17 +16,16 @@ MAX_POINTS = 1500
 MAX_CHANGES = 1500
 _BINS = 600
 _POINTS_PER_BUCKET = 5
-_NOT_DRAWN = "ground.truth"  # the same line as the usage
+NOT_DRAWN = "ground.truth"  # the same line as the usage
 _UNITS = (1.0, BYTES_PER_GIB)
 
 
 def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Sequence[str] = ()) -> dict[str, Any]:
     """One container as JSON for the page: seconds since its start, cores and GiB, None in gaps.
 
-    `policies`: names in the order of the page, whose script refers to them by index.
-    `reasons_of`: policies whose reasons are shown, in this order; all by default.
+    `policies` are in the order of the page, whose script refers to them by index; only `reasons_of` some are shown.
     """
-    drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != _NOT_DRAWN]
+    drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != NOT_DRAWN]
     return {
         "container": timeline.container,
         "workload": timeline.workload,
@@ -76,13 +75,9 @@ def _rounded(values: FloatArray) -> list[float | None]:
 
 
 def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
-    """Downsample a series by buckets: first, minimum, maximum, last and one missing value of each.
+    """Downsample a series by buckets: indices of the first, least, largest, last and a missing value of each.
 
-    `values`: float64 (n,), NaN in gaps.
-    `limit`: maximum number of indices, at least five.
-
-    Returns int64 (m,), increasing. The extremes of all buckets are kept, and a missing value of each bucket with a gap,
-    so that the line stays broken there.
+    The extremes are kept, and gaps, so that the line stays broken there. `limit`: most indices, at least five.
     """
     if len(values) <= limit:
         return np.arange(len(values))
@@ -99,12 +94,7 @@ def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
 
 
 def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
-    """Indices at which an allocation changes in either resource, downsampled if there are more than `limit`.
-
-    `times`: int64 (d,), start of each decision in unix seconds.
-    `allocation`: float64 (d, 2).
-    `limit`: maximum number of changes that are all kept.
-    """
+    """Indices at which an allocation, float64 (d, 2), changes in either resource, downsampled beyond `limit`."""
     if not len(times):
         return np.zeros(0, dtype=np.int64)
     changed = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
@@ -124,11 +114,7 @@ def allocation_at(timestamps: IntArray, times: IntArray, allocation: FloatArray)
 
 
 def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArray, bins: int) -> list[tuple[int, int]]:
-    """Spans in seconds since the first sample in which use exceeds allocation x 1.05.
-
-    `timestamps`, `used`, `allocated`: int64 (n,), float64 (n,) and float64 (n,) of one resource.
-    `bins`: resolution: a bin of time with any violation counts as a whole.
-    """
+    """Spans of use, float64 (n,), above allocation x 1.05, in seconds since the first sample, in whole bins."""
     with np.errstate(invalid="ignore"):
         violating = used > allocated * VIOLATION_TOLERANCE
     if not violating.any():

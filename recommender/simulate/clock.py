@@ -11,8 +11,7 @@ import numpy as np
 
 from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
-CONTAINER = "main"
-"""The only container of each simulated pod."""
+CONTAINER = "main"  # the only container of each simulated pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +95,4 @@ def _repeats(numbers: IntArray, step: IntArray) -> IntArray:
     """int64 (n,): number of earlier samples of the same trace in the same step; the samples of a trace are in order."""
     index = np.arange(len(step))
     opens = (np.diff(step, prepend=-1) != 0) | (np.diff(numbers, prepend=-1) != 0)
-    repeats: IntArray = index - np.maximum.accumulate(np.where(opens, index, 0))
-    return repeats
+    return index - np.maximum.accumulate(np.where(opens, index, 0))

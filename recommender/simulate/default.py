@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.kills import bumped_memory_bytes
-from recommender.policies.constraints import NoRules, SharedLimits, constrain
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import NO_FLOORS
-from recommender.records import Block, ContainerRecommendation
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.policies.histogram import NO_FLOORS, HistogramSession
+from recommender.records import Block, ContainerPolicy, ContainerRecommendation
 from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
 
 INTERVAL_S = 60.0
@@ -22,7 +21,7 @@ class Default(SimulatedRecommender):
     """Each run is the only pod of a job whose VPA starts without history."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces, self._limits, self._policy = traces, SharedLimits(), NoRules()
+        self._traces = traces
         self._sessions: dict[int, HistogramSession] = {}
         self._taken, self._available = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
         self._minute = -1.0
@@ -51,7 +50,7 @@ class Default(SimulatedRecommender):
     def _recommendation(self, number: int) -> ContainerRecommendation:
         self._take(number)
         estimate = self._sessions[number].estimate(NO_FLOORS)
-        (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
+        (one,) = constrain({CONTAINER: estimate}, ContainerPolicy, SharedLimits())
         return one
 
 

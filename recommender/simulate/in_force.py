@@ -59,7 +59,7 @@ class InForce:
         applied: list[int] = []
         for number in pending[self._outside_since_s[pending] + self._rules.apply_delay_s <= applied_s].tolist():
             wanted = self._wanted(number)
-            if self._rules.kills.limits == "follow" and wanted[MEMORY] < self._used_bytes[number]:
+            if self._rules.limits == "follow" and wanted[MEMORY] < self._used_bytes[number]:
                 if number not in self._deferred:
                     self._mark(number, "deferred", applied_s)
                     self._deferred.add(number)

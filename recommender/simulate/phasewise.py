@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,19 +11,32 @@ import numpy as np
 from recommender.engine.classes import Classes
 from recommender.engine.engine import Engine, MakeFleet
 from recommender.engine.fleet import Fleet
+from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
+from recommender.engine.member import Member, NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
-from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
-from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
+from recommender.phases.tracking import PhaseTracker
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.records import (
+    CPU,
+    MEMORY,
+    ContainerPolicy,
+    ContainerRecommendation,
+    FloatArray,
+    IntArray,
+    Limits,
+    UsageSeries,
+    amounts_of,
+)
 from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
-from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
+from recommender.slots import SlotArrays, fresh
 
 
 class Phasewise(SimulatedRecommender):
@@ -44,12 +57,12 @@ class Phasewise(SimulatedRecommender):
         classes: Classes,
         fleet: type[Fleet] = Fleet,
     ) -> None:
-        self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
+        self._traces, self._limits = traces, SharedLimits(maximum=_largest_node(traces))
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
-        follow = rules.kills.limits == "follow"
+        follow = rules.limits == "follow"
         self._limits_follow = [follow and not math.isinf(trace.series.facts.limits[MEMORY]) for trace in traces]
-        self._rules = Rules(evicts=rules.kills.recreates, repeats=False)
+        self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
         self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]
@@ -131,7 +144,7 @@ class Phasewise(SimulatedRecommender):
 
     def _publish(self, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
         self._last_targets[group] = target
-        (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
+        (one,) = constrain({CONTAINER: target.estimate}, ContainerPolicy, self._limits)
         self._engine.published(group, one.uncapped, one.target, now_s)
         return self._number[group], one
 
@@ -154,3 +167,46 @@ def _largest_node(traces: Sequence[Trace]) -> Limits:
     nodes = [trace.series.facts.allocatable for trace in traces]
     cpu_cores, memory_bytes = (float(np.fmax.reduce(amounts, initial=math.nan)) for amounts in zip(*nodes, strict=True))
     return None if math.isnan(cpu_cores) else cpu_cores, None if math.isnan(memory_bytes) else memory_bytes
+
+
+class FoldNumbers(SlotArrays):
+    number: IntArray = fresh(0)
+
+
+class FoldedFleet(Fleet):
+    """A fleet under several models, stepped once: everything except phases and plans is computed for all together.
+
+    The models have one lag; `fold_of` is the index of the model of each container. For the rest see `Containers`.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[PhaseModel],
+        fold_of: Mapping[Instance, int],
+        step_s: float,
+        cycle_samples: int,
+        introduce: Callable[[Instance], NewContainer],
+        *resume: Callable[..., None],
+    ) -> None:
+        super().__init__(models[0], step_s, cycle_samples, introduce, *resume)
+        self._fold_of, self._folds = fold_of, FoldNumbers()
+        self._trackers = [self.tracker, *(PhaseTracker(model.detector) for model in models[1:])]
+        self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]
+
+    def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+        for foresight in self._foresights:
+            foresight.set_objectives(target_violation, resizes_per_hour)
+
+    def _parts(self) -> tuple[SlotArrays, ...]:
+        trackers, foresights = self._trackers[1:], self._foresights[1:]
+        return (*super()._parts(), self._folds, *(one.state for one in trackers), *(one.state for one in foresights))
+
+    def _table_of(self, member: Member) -> int:
+        fold = self._folds.number[member.slot] = self._fold_of[member.instance]
+        in_fold = self.arrays.alive & (self._folds.number == fold)
+        return self._foresights[fold].table_of(member.phases_of, self.arrays.table[in_fold])
+
+    def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
+        folds = self._folds.number[slots]
+        for fold in sorted(set(folds.tolist())):
+            yield self._trackers[fold], self._foresights[fold], np.flatnonzero(folds == fold)

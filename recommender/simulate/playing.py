@@ -10,7 +10,6 @@ import numpy as np
 from recommender.judging import (
     ROUNDING,
     ClusterRules,
-    KillRules,
     after_kill,
     durations_s,
     fixed_limits,
@@ -22,8 +21,7 @@ from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, Outcome
 
-PEAK_MARGIN, PEAK_RUNS = 1.15, 3
-"""Of `class.peak`; a class of fewer runs keeps what was declared."""
+PEAK_MARGIN, PEAK_RUNS = 1.15, 3  # of `class.peak`; a class of fewer runs keeps what was declared
 
 
 def play(
@@ -36,7 +34,7 @@ def play(
     """Play traces under a recommender; `progress` is called with the number of samples just played."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
-    limit_bytes = np.concatenate([limits_of(trace.series, rules.kills) for trace in traces])
+    limit_bytes = np.concatenate([limits_of(trace.series, rules) for trace in traces])
     offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
     in_force = InForce(declared[offsets], rules, step_s)
@@ -55,7 +53,7 @@ def play(
     return in_force.outcomes
 
 
-def evaluate(trace: Trace, outcome: Outcome, rules: KillRules) -> Played | None:
+def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | None:
     """Evaluate one container by its allocations; None if these are not known for every sample."""
     series, positions = trace.series, np.array(outcome.positions, np.int64)
     amounts = np.array(outcome.amounts).reshape(-1, 2)
@@ -78,7 +76,7 @@ def as_declared(trace: Trace) -> Outcome:
     return _changes(judged, declared_of(trace.series)[judged])
 
 
-def with_kills(trace: Trace, outcome: Outcome, rules: KillRules) -> Outcome:
+def with_kills(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Outcome:
     """Allocations that no recommender changes, raised by kills as in `play`: from the sample after each kill on."""
     judged = judged_samples(trace)
     memory_bytes, limit_bytes = trace.series.usage[judged, MEMORY], limits_of(trace.series, rules)[judged]
@@ -128,7 +126,7 @@ def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
     return Outcome(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])
 
 
-def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
+def limits_of(series: UsageSeries, rules: ClusterRules) -> FloatArray:
     """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
     recorded_bytes = series.facts.limits[MEMORY]
     if math.isinf(recorded_bytes):  # no limit follows, either

@@ -12,7 +12,7 @@ from recommender.engine.fleet import ClassOnlyFleet, Fleet
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions, decision_positions, interval_s
 from recommender.model import PhaseModel
-from recommender.records import Played, UsageSeries
+from recommender.records import Played, Progress, UsageSeries, no_progress
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
@@ -26,16 +26,13 @@ CLASS_RUNS, FLOWCON = "class.runs", "flowcon"
 ALL_ROWS = (*ROWS, CLASS_RUNS, FLOWCON)
 """With those that are played only on request: a part of the engine alone, and one that needs recorded losses."""
 
-FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}
-"""Rows of the engine, and the fleet of each. They need a model."""
+FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}  # rows of the engine, and the fleet of each. They need a model.
 
 GC_THRESHOLD = 1_000_000
 """Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
 time."""
 
 ModelFor = Callable[[str], PhaseModel | None]
-Progress = Callable[[str, int, int], None]
-"""Called with the present row, and the numbers of samples done and in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 @_rare_garbage_collection()
 def play_rows(
-    names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress | None = None
+    names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress = no_progress
 ) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:
     """Play every container under each of these rows.
 
@@ -76,7 +73,7 @@ def play_rows(
     found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}
     problems: dict[str, str] = {}
     for name in names if traces else ():
-        rules = cluster.rules.kills
+        rules = cluster.rules
         if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
             rules = replace(rules, recreates=False)
         for trace, outcome in zip(traces, _outcomes(name, traces, cluster, problems, progress), strict=True):
@@ -86,20 +83,19 @@ def play_rows(
 
 
 def _outcomes(
-    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
+    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress
 ) -> list[Outcome]:
     if name == STATIC:
-        return [with_kills(trace, as_declared(trace), cluster.rules.kills) for trace in traces]
+        return [with_kills(trace, as_declared(trace), cluster.rules) for trace in traces]
     if name == CLASS_PEAK:
         peaks = class_peaks(traces, cluster.step_s, cluster.history)
-        return [with_kills(trace, peak, cluster.rules.kills) for trace, peak in zip(traces, peaks, strict=True)]
+        return [with_kills(trace, peak, cluster.rules) for trace, peak in zip(traces, peaks, strict=True)]
     done, total = 0, sum(int(trace.series.present.sum()) for trace in traces)
 
     def advance(samples: int) -> None:
         nonlocal done
         done += samples
-        if progress is not None:
-            progress(name, done, total)
+        progress(name, done, total)
 
     if name == VPA:
         return play(traces, Default(traces), cluster.rules, cluster.step_s, advance)

@@ -16,7 +16,7 @@ from extender.moves.job import MovingJob
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.contention.forecast import stages_of
+from recommender.contention.sharing import stages_of
 from recommender.growth import Category
 
 MIB = 1 << 20

@@ -21,8 +21,7 @@ from local_cluster.simulated.nodes import listed
 from moves_bench.jobs import Arrival, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
-from recommender.contention.forecast import MIN_CORES
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import MIN_CORES, Stage
 from thesis_bench.workers.deciders import Default
 from thesis_bench.workers.jobs import TrainingJob
 from thesis_bench.workers.play import Play, Rules, Worker

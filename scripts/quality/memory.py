@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from recommender.engine.options import BandOptions
-from recommender.judging import KillRules, interval_s, judge_run
+from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
     NO_BOUNDS,
     NO_BOUNDS_WAIT_S,
@@ -23,7 +23,7 @@ from recommender.policies.memory_runs import (
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
 
 FIRST_DECISION = 4
-RULES = KillRules(apply_delay=2)
+DELAY_SAMPLES = 2
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
@@ -54,7 +54,7 @@ class Run:
         for row in range(len(series)):
             ages[row], largest[row] = memory.age_steps[0], memory.largest_bytes[0]
             recent[row] = memory.recent_peak_bytes(slot)[0]
-            memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
+            memory.observe(slot, series.usage[row : row + 1, MEMORY], DELAY_SAMPLES + 1)
         step_s = interval_s(series)
         end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
         ended = memory.run(0)._replace(input_size=series.facts.input_size)
@@ -142,7 +142,9 @@ def _tally(run: Run, declared: FloatArray, decided_bytes: FloatArray) -> RunTall
     """Judge a run by the memory decided for it from the first decision on; CPU, and all before, is as declared."""
     allocations = np.column_stack([declared[:, CPU], decided_bytes])[FIRST_DECISION:]
     positions, lasting_s = np.arange(FIRST_DECISION, len(run.series)), np.full(len(run.series), run.step_s)
-    return judge_run(run.series.usage, declared, positions, allocations, lasting_s, RULES)
+    return judge_run(
+        run.series.usage, declared, positions, allocations, lasting_s, ClusterRules(), delay_samples=DELAY_SAMPLES
+    )
 
 
 def judge(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender.contention.forecast import RunsOfClass
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import RunsOfClass, Stage
 from thesis_bench.workers.jobs import TrainingJob
 
 MOVE_MEAN_S, MOVE_SD_S, MOVE_MIN_S = 4.0, 1.43, 0.5

@@ -14,7 +14,7 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.view.view import SelectedPods
-from recommender.policies.room import Room
+from recommender.policies.constraints import Room
 from recommender.records import ContainerRecommendation, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 

@@ -23,9 +23,8 @@ from recommender.engine.options import Options
 from recommender.engine.tally import Report
 from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods, pods_to_recommend_for
-from recommender.policies.constraints import SharedLimits
+from recommender.policies.constraints import Room, SharedLimits
 from recommender.policies.histogram import HistogramSession
-from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
 MODEL = models.load(models.BUNDLED)

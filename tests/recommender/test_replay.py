@@ -187,7 +187,7 @@ def test_every_tally_agrees_with_the_reference(draw: int, n: int, cycle: int) ->
     if judged is None:
         assert not container.decisions()
         return
-    for name, tally in judged.replay.tallies.items():
+    for name, tally in judged[0].tallies.items():
         rows = [(position, amount) for position, amount in reference.allocations(name, container) if amount is not None]
         expected = reference.judged(container, rows, 15.0)
         found = {
@@ -212,7 +212,7 @@ def test_the_oracle_wastes_least_among_policies_without_a_shortage(draw: int, n:
     series = random_series(draw, n)
     judged = replay_container(series, plan_of(series), ReplayOptions(cycle_samples=8))
     assert judged is not None
-    tallies = judged.replay.tallies
+    tallies = judged[0].tallies
     oracle = tallies["current.step.max"]
     assert oracle.shortage == (0, 0)
     assert oracle.oom_events == 0
@@ -255,7 +255,7 @@ def recomputed(decisions: pd.DataFrame, series: Sequence[UsageSeries], step_s: f
 def test_the_table_can_be_recomputed_from_the_decisions(tmp_path: Path) -> None:
     series = [random_series(seed, 150, f"c{seed}", gaps=0.2) for seed in range(3)]
     with decisions_written(tmp_path / "d.parquet") as writer:
-        result = replay(series, plan_of, ReplayOptions(cycle_samples=8), decisions_to=writer)
+        result = replay(series, plan_of, ReplayOptions(cycle_samples=8), write_decisions=writer)
     table = recomputed(pd.read_parquet(tmp_path / "d.parquet"), series, 15.0)
     totals = result.totals()
     assert set(table.index) == set(totals)
@@ -282,7 +282,7 @@ def test_decisions_have_the_timestamp_of_the_first_sample_they_cover(tmp_path: P
             [series_of(usage)],
             plans_with("ground.truth", "prev.step.max"),
             ReplayOptions(cycle_samples=2),
-            decisions_to=writer,
+            write_decisions=writer,
         )
     table = pq.read_table(tmp_path / "d.parquet")
     assert table.schema.names == ["container", "timestamp", "policy", "cpu_cores", "memory_bytes"]
@@ -307,7 +307,7 @@ def test_a_row_that_one_container_lacks_is_left_out_for_all_with_a_note(tmp_path
             [series, silent],
             plans_with("prev.step.max"),
             ReplayOptions(),
-            decisions_to=writer,
+            write_decisions=writer,
             rows=("static",),
             played={"c": {"static": played}, "silent": {}},
         )
@@ -333,7 +333,7 @@ def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
 
     def attempt() -> None:
         with decisions_written(tmp_path / "d.parquet") as writer:
-            replay(interrupted(), plan_of, ReplayOptions(), decisions_to=writer)
+            replay(interrupted(), plan_of, ReplayOptions(), write_decisions=writer)
 
     with pytest.raises(KeyboardInterrupt):
         attempt()
@@ -408,12 +408,10 @@ def test_saving_and_harm_of_a_steady_container_by_hand() -> None:
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
-        (lambda: ReplayOptions(cycle_samples=0), "0 samples"),
-        (lambda: ReplayOptions(cycle_s=0.0), "0 seconds"),
         (lambda: ReplayOptions(cycle_s=1e300).samples_per_cycle(15.0), "a cycle of 6.66667e\\+298 samples is too long"),
         (lambda: ReplayOptions(cycle_samples=10**14).samples_per_cycle(15.0), "Give at most 10000 samples"),
     ],
 )
-def test_an_empty_or_an_endless_cycle_is_refused(attempt: Callable[[], object], message: str) -> None:
+def test_an_endless_cycle_is_refused(attempt: Callable[[], object], message: str) -> None:
     with pytest.raises(Misuse, match=message):
         attempt()

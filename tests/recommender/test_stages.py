@@ -7,8 +7,7 @@ import math
 import orjson
 import pytest
 
-from recommender.readings import Reading, Stage, stage_of
-from recommender.stages import Stages
+from recommender.readings import Reading, Stage, Stages, stage_of
 
 
 def test_a_stage_lasts_until_another_is_reported() -> None:

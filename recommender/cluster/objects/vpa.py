@@ -10,10 +10,7 @@ import orjson
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.records import RESOURCES, or_nan
-
-Bound = tuple[float | None, float | None]
-"""(cpu_cores, memory_bytes), None where absent."""
+from recommender.records import RESOURCES, ContainerPolicy, Limits, or_nan
 
 SHARES = "phasewise.dev/shares"
 """Annotation: the policy by which the pods share the CPU of their nodes."""
@@ -31,28 +28,6 @@ class TargetRef:
     api_version: str
     kind: str
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerPolicy:
-    """An entry of `spec.resourcePolicy.containerPolicies`, or the default for a container without one.
-
-    None stands for what is unset; as in the default recommender zero counts as unset in `min_allowed` and
-    `max_allowed`. Of memory peaks `memory_interval_s` is the length of an interval, and `memory_intervals` how many
-    count. `boosts_startup`: it has a `startupBoost`, which updater and admission controller act on.
-    """
-
-    container: str
-    mode: str = "Auto"
-    min_allowed: Bound = (None, None)
-    max_allowed: Bound = (None, None)
-    controlled: frozenset[str] = frozenset(RESOURCES)
-    controlled_values: str = REQUESTS_AND_LIMITS
-    oom_bump_up_ratio: float | None = None
-    oom_min_bump_up_bytes: float | None = None
-    memory_interval_s: int | None = None
-    memory_intervals: int | None = None
-    boosts_startup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +81,7 @@ class Vpa:
         return [(container, policy) for container, policy in found if policy.mode != "Off" and policy.controlled]
 
 
-def _read_bound(resources: Fields) -> Bound:
+def _read_bound(resources: Fields) -> Limits:
     cpu, memory = resources.quantity("cpu"), resources.quantity("memory")
     return (cpu or None, memory or None)
 

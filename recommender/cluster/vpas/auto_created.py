@@ -17,10 +17,11 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import quantities_of
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
+from recommender.records import ContainerPolicy, Limits
 from recommender.units import MonotonicClock
 
 RECOMMENDER_LABEL, DIGEST_ANNOTATION = "phasewise.dev/recommender", "phasewise.dev/written"
@@ -53,8 +54,8 @@ class Settings:
     """
 
     mode: str = "InPlaceOrRecreate"
-    min_allowed: Bound = (None, None)
-    max_allowed: Bound = (None, None)
+    min_allowed: Limits = (None, None)
+    max_allowed: Limits = (None, None)
     controlled_values: str = REQUESTS_ONLY
     min_replicas: int | None = None
     shares: str = ""

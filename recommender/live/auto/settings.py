@@ -18,9 +18,10 @@ from dataclasses import replace
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
 from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES, Bound
+from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES
 from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.targets import JOBS
+from recommender.records import Limits
 
 AUTO = "phasewise.dev/auto"
 """Label of a namespace or a workload: "true" lets VPAs be created. A workload's label overrides its namespace's."""
@@ -71,7 +72,7 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
 
 def _parse_bounds(
     given: Mapping[str, str], names: Sequence[str], to_unit: Callable[[float], float], unit: str, problems: list[str]
-) -> Bound:
+) -> Limits:
     """(lowest, highest) of one resource; invalid ones are added to `problems` and left out."""
     found: list[float | None] = [None, None]
     for place, name in enumerate(names):

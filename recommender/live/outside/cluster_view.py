@@ -39,9 +39,9 @@ from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import InterruptibleUsage, Usage
 from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
+from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)

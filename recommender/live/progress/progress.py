@@ -10,8 +10,7 @@ from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.live.containers import JobRun, job_run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, ProgressUpdate, Reading
-from recommender.stages import Stages
+from recommender.readings import PodName, ProgressUpdate, Reading, Stages
 from recommender.units import format_time
 
 RESUME_WINDOW_S = 3600.0

@@ -12,7 +12,7 @@ from recommender.cluster.objects.pods import Pod, tolerated
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
-from recommender.policies.room import Room
+from recommender.policies.constraints import Room
 from recommender.records import CPU, MEMORY
 
 MIN_KEPT_CONSTRAINTS = 1000

@@ -15,8 +15,8 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.workloads.waiting_pods import Change
+from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
-from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
 MAX_CONTAINERS = 64

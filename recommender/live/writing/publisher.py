@@ -29,8 +29,14 @@ from recommender.live.rules import most_requested
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by_container
-from recommender.policies.constraints import SharedLimits, at_most, constrain, constrain_again, integer_cpu_containers
-from recommender.policies.room import fit_room
+from recommender.policies.constraints import (
+    SharedLimits,
+    at_most,
+    constrain,
+    constrain_again,
+    fit_room,
+    integer_cpu_containers,
+)
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
 from recommender.units import MonotonicClock, WallClock
 

@@ -23,7 +23,7 @@ from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.resizability import GUARANTEED
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
+from recommender.cluster.objects.vpa import REQUESTS_ONLY
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance
@@ -32,7 +32,7 @@ from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.publisher import WriterPool
-from recommender.records import CPU, RESOURCES, Amounts, amounts_of
+from recommender.records import CPU, RESOURCES, Amounts, ContainerPolicy, amounts_of
 from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)

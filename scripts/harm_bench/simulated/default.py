@@ -17,8 +17,7 @@ from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.metrics import Metrics, Usage
 from harm_bench.simulated.pods import Pod, Workload
 from recommender.policies.constraints import SharedLimits, constrain
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import NO_FLOORS, HistogramAggregate
+from recommender.policies.histogram import NO_FLOORS, HistogramAggregate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block
 from recommender.simulate.default import NO_POSITIONS, record_oom

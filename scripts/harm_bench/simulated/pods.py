@@ -8,8 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
-from recommender.policies.constraints import NO_LIMITS, Limits
-from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, Amounts, ContainerRecommendation
+from recommender.records import (
+    CPU,
+    MEMORY,
+    NO_LIMITS,
+    RESOURCES,
+    VIOLATION_TOLERANCE,
+    Amounts,
+    ContainerRecommendation,
+    Limits,
+)
 
 
 @dataclass(slots=True)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from recommender.contention import phasewise, specon
 from recommender.contention.fair_queue import EqualShareReference
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
-from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, MoveOptions, order_of
-from recommender.contention.sharing import Stage, finish_times, nonzero_remaining
+from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining
 from recommender.contention.specon import Move, TrackedJob
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading

@@ -28,9 +28,8 @@ from extender.moves.phasewise import PhasewisePlanner, cost_s
 from extender.moves.store import read_profile_facts
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.reading import BadField
-from recommender.contention.forecast import stages_of
 from recommender.contention.phasewise import MoveOptions
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import Stage, stages_of
 from tests.extender.gangs.herds import NOON_S, node, pod
 from tests.extender.moves.trainings import job_json, training
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Taint, read_node
-from recommender.cluster.objects.vpa import ContainerPolicy, TargetRef, read_vpa
+from recommender.cluster.objects.vpa import TargetRef, read_vpa
+from recommender.records import ContainerPolicy
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.fair_queue import FairQueue, RunningJob
-from recommender.contention.forecast import RunsOfClass
-from recommender.contention.sharing import Stage, fair_shares
+from recommender.contention.sharing import RunsOfClass, Stage, fair_shares
 from tests.examples import at_most
 
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.fair_queue import EqualShareReference
-from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, MoveOptions, moves, weights
-from recommender.contention.sharing import Stage, finish_times
+from recommender.contention.sharing import RunsOfClass, Stage, finish_times
 
 OPTIONS = MoveOptions(cost_s=4.0, margin=2.0)
 SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0.5, 4.0)), min_size=1, max_size=9)

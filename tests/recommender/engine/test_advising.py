@@ -8,7 +8,7 @@ import numpy as np
 
 from recommender.engine.keys import Group, Rules
 from recommender.engine.seen import GroupStart, Memory
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
 from recommender.records import Amounts
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import MAIN, MARGIN, NOTHING, NOW_S, SIDE, with_history

@@ -20,7 +20,7 @@ from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_S
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.policies.demand_curve import DemandCurve
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample
 from tests.recommender.engine.driver import EngineDriver

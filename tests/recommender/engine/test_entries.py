@@ -25,8 +25,7 @@ from recommender.engine.entries import (
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Sample
 from tests.recommender.engine.worked import MAIN, MODEL, instance, running
 

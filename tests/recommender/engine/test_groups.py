@@ -15,8 +15,7 @@ from recommender.engine.group_arrays import DAY_S, HOUR_S, KEPT_CHANGES, PEAK_DA
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
 from recommender.engine.seen import GroupStart, Memory
-from recommender.policies.histogram import empty_histograms
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, empty_histograms
 from recommender.records import MEMORY, Block
 from tests.recommender.engine.worked import (
     GIB,

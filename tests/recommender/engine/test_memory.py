@@ -14,7 +14,7 @@ from recommender.engine.options import RailOptions
 from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
 from tests.recommender.engine.driver import EngineDriver

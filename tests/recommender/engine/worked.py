@@ -16,8 +16,7 @@ from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.member import NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Memory, Samples
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Block, Sample
 
 MODEL = models.load(models.BUNDLED)

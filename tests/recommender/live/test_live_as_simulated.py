@@ -89,7 +89,7 @@ class Live:
 
     def _job(self, number: int, observed: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
         name, series = name_of(number), self._traces[number].series
-        requests, limited = amounts_of(observed.has[number]), self._rules.kills.limits == "follow"
+        requests, limited = amounts_of(observed.has[number]), self._rules.limits == "follow"
         start_s = float(series.timestamps[0])
         end = Termination("Completed", start_s, float(series.timestamps[-1]) + STEP_S, 0)
         limits = {"memory": "4Gi"} if limited else {}
@@ -103,7 +103,7 @@ class Live:
         )
         pod = replace(pod, phase="Succeeded" if ended else "Running", containers=(container,))
         before = self.view.running.get(name)
-        mode = "Recreate" if self._rules.kills.recreates else "InPlaceOrRecreate"
+        mode = "Recreate" if self._rules.recreates else "InPlaceOrRecreate"
         vpa = before[0] if before else read_vpa(a_vpa(name, updatePolicy={"updateMode": mode}))
         return vpa, SelectedPods([pod], {pod.uid: series.workload})
 
@@ -166,4 +166,4 @@ def test_live_and_simulated_recommenders_publish_the_same_targets_bit_for_bit(cl
     assert [comparable(each) for each in outcomes] == [comparable(each) for each in live_outcomes]
     assert len(offline.changes) > 4 * len(traces)
     marks = {name for outcome in outcomes for name, at_s in outcome.marks.items() if at_s}
-    assert marks >= {"asked", "applied", *(["killed"] if cluster_rules.kills.limits == "follow" else [])}
+    assert marks >= {"asked", "applied", *(["killed"] if cluster_rules.limits == "follow" else [])}

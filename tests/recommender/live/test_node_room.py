@@ -20,7 +20,7 @@ from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
-from recommender.policies.room import Room
+from recommender.policies.constraints import Room
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from tests.fakes.records import GIB, FakeView, a_container, a_pod, a_vpa, pod_of, recommender, target_of, use
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.resizability import Resizability
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
+from recommender.cluster.objects.vpa import REQUESTS_ONLY
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
-from recommender.records import CPU, MEMORY, Amounts
+from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
 from tests.fakes.records import GIB, a_container, a_vpa, pod_of, recommender, target_of, use
 

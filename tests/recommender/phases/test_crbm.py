@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.crbm import PublishedCRBM
-from recommender.errors import BadArtifact, Misuse, NotEnoughData
+from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.crbm_layout import Parameters
 from recommender.kernels.windows import window_starts
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM, Trainer, hold_out
@@ -294,11 +294,6 @@ def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, message
         state[name] = value
     with pytest.raises(BadArtifact, match=message):
         ConditionalRBM.from_state(state)
-
-
-def test_without_a_whole_window_there_is_nothing_to_train_on() -> None:
-    with pytest.raises(NotEnoughData, match="4 samples in a row"):
-        ConditionalRBM().fit(np.zeros((5, 2)), np.array([0, 2, 5]))
 
 
 def test_a_learning_rate_that_diverges_is_named() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadInput
 from recommender.phases.features import (
-    CPU_FLOOR_CORES,
     MAX_HISTORY_SAMPLES,
     USAGE_FEATURES,
+    USAGE_FLOORS,
     feature_matrix,
     source_columns,
 )
@@ -31,7 +31,7 @@ def test_features_match_a_calculation_by_hand() -> None:
     """Cores 4, 1, 2 with memory at 3 MiB throughout."""
     matrix = feature_matrix(series_of(np.array([[4, 3 * MIB], [1, 3 * MIB], [2, 3 * MIB]])), USAGE_FEATURES)
     cpu_level, memory_level, cpu_relative, memory_relative = matrix[2]
-    levels = [math.log2(cores + CPU_FLOOR_CORES) for cores in (4, 1, 2)]
+    levels = [math.log2(cores + USAGE_FLOORS[0]) for cores in (4, 1, 2)]
     assert cpu_level == pytest.approx(levels[2])
     assert memory_level == pytest.approx(math.log2(4 * MIB))
     assert cpu_relative == pytest.approx(levels[2] - sum(levels) / 3)

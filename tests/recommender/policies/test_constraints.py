@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.policies.constraints import (
-    NO_LIMITS,
-    Limits,
     SharedLimits,
     at_most,
     constrain,
@@ -22,20 +21,13 @@ from recommender.policies.constraints import (
     pod_share,
 )
 from recommender.policies.histogram import Estimate
-from recommender.records import RESOURCES, Amounts, ContainerRecommendation
+from recommender.records import RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 
 MIB = 2.0**20
 NAN = math.nan
 
 
-@dataclass(frozen=True)
-class Rules:
-    """As `recommender.cluster.objects.vpa.ContainerPolicy`."""
-
-    mode: str = "Auto"
-    min_allowed: Limits = NO_LIMITS
-    max_allowed: Limits = NO_LIMITS
-    controlled: frozenset[str] = field(default_factory=lambda: frozenset(RESOURCES))
+Rules = partial(ContainerPolicy, "main")
 
 
 def estimate(cpu: float = 0.587, memory_mib: float = 600) -> Estimate:
@@ -44,7 +36,7 @@ def estimate(cpu: float = 0.587, memory_mib: float = 600) -> Estimate:
 
 
 def publish(
-    rules: Rules = Rules(),
+    rules: ContainerPolicy = Rules(),  # noqa: B008
     shared: SharedLimits = SharedLimits(),  # noqa: B008
     *,
     whole_cores: bool = False,

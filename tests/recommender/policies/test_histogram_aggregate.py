@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Block, FloatArray
 
 NO_DECISION = np.empty(0, np.int64)

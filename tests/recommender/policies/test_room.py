@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.objects.vpa import ContainerPolicy
-from recommender.policies.constraints import Limits
-from recommender.policies.room import Room, fit_room
-from recommender.records import Amounts, ContainerRecommendation
+from recommender.policies.constraints import Room, fit_room
+from recommender.records import Amounts, ContainerPolicy, ContainerRecommendation, Limits
 
 NAN, MIB = math.nan, 2.0**20
 

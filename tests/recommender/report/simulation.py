@@ -22,9 +22,8 @@ from recommender.records import (
     Tally,
     Timeline,
 )
-from recommender.report.money import Prices
 from recommender.report.page import render_page
-from recommender.report.summary import summarise
+from recommender.report.summary import Prices, summarise
 
 STEP_S, CYCLE = 15.0, 40
 GIB = float(1 << 30)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from recommender.report.money import Prices
+from recommender.report.summary import Prices
 from tests.browser import ARGUMENTS, CHROMIUM, PATIENCE_MS, WHY_NOT
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.records import Tally
-from recommender.report.money import Bill, Prices, bill_of
+from recommender.report.summary import Bill, Prices, bill_of
 
 GIB_H = float(1 << 30) * 3600
 HOUR = Tally(samples=100, judged_s=3600, allocated=(2 * 3600, 3 * GIB_H), violations=(10, 4), oom_events=2)

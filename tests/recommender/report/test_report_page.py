@@ -14,9 +14,9 @@ import pytest
 
 from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
-from recommender.report.money import Prices
 from recommender.report.page import render_page, script_json
 from recommender.report.page_words import fact_pairs
+from recommender.report.summary import Prices
 from recommender.report.timeline_data import MAX_POINTS, timeline_data
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
 

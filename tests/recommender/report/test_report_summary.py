@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
-from recommender.report.money import Prices
-from recommender.report.summary import headline, number, outcome_of, percent, summarise
+from recommender.report.summary import Prices, headline, number, outcome_of, percent, summarise
 from tests.recommender.report.simulation import Simulated
 
 GIB_S = float(1 << 30)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from recommender.records import ContainerReplay, ReplayResult, Tally
-from recommender.report.money import Prices
+from recommender.report.summary import Prices
 from recommender.report.terminal import printable, render_table, report_console, shortened
 from tests.recommender.report.simulation import Simulated
 

@@ -18,9 +18,8 @@ from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
-from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.in_force import Outcome
-from recommender.simulate.phasewise import Phasewise
+from recommender.simulate.phasewise import FoldedFleet, Phasewise
 from recommender.simulate.playing import class_peaks, play
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
 from tests.recommender.simulate.worked import GIB, START, STEP_S, rules, trace

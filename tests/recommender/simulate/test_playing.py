@@ -29,7 +29,7 @@ def playing(one: Trace, lines: dict[int, ContainerRecommendation], setup: Cluste
 
 
 def judged(one: Trace, outcome: Outcome, setup: ClusterRules) -> Played:
-    found = evaluate(one, outcome, setup.kills)
+    found = evaluate(one, outcome, setup)
     assert found is not None
     return found
 
@@ -153,12 +153,12 @@ def test_without_declared_requests_allocations_begin_with_the_first_recommendati
     one = trace([1] * 6, declared=None, first=2)
     outcome, _ = playing(one, {0: recommended(2)}, rules(1000.0))
     assert gib_from(outcome) == [(2, 2.0)]
-    assert evaluate(one, playing(one, {}, rules())[0], rules().kills) is None
+    assert evaluate(one, playing(one, {}, rules())[0], rules()) is None
 
 
 def test_a_run_without_declared_memory_is_not_judged() -> None:
     one = trace([1] * 3, declared=(1.0, NAN))
-    assert evaluate(one, playing(one, {}, rules())[0], rules().kills) is None
+    assert evaluate(one, playing(one, {}, rules())[0], rules()) is None
 
 
 def test_samples_before_the_first_judged_one_cause_no_kill() -> None:
@@ -266,7 +266,7 @@ def test_a_limit_that_stays_is_the_recorded_one_if_it_is_known(recorded_gib: flo
     limited = Trace(replace(one.series, facts=RunFacts(limits=(np.nan, recorded_gib * GIB))), 0)
     setup = rules(limits="stay")
     (outcome,) = play([limited], Scripted({}), setup, STEP_S)
-    found = evaluate(limited, outcome, setup.kills)
+    found = evaluate(limited, outcome, setup)
     assert found is not None
     assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.flowcon import FlowConOptions
-from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions
-from recommender.contention.sharing import Stage
+from recommender.contention.sharing import RunsOfClass, Stage
 from recommender.contention.specon import Move
 from tests.examples import at_most
 from tests.reference.workers import naive_finish_times
