@@ -27,16 +27,9 @@ from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, best_fit, plan
 from recommender.units import counted
 
-ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
-    "GangAdmitted",
-    "GangWaiting",
-    "GangNeverFits",
-    "GangIncomplete",
-    "GangInvalid",
-    "GangNotBound",
-    "GangNotGated",
-)
-"""Event reasons."""
+# reasons of events
+ADMITTED, WAITING, NEVER_FITS, INCOMPLETE = "GangAdmitted", "GangWaiting", "GangNeverFits", "GangIncomplete"
+INVALID, UNBOUND, UNGATED = "GangInvalid", "GangNotBound", "GangNotGated"
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
@@ -125,7 +118,7 @@ def decide(
 
 def _partly_admitted(gang: Gang) -> bool:
     """Whether any member with a reservation is past the gate."""
-    return any(GATE not in member.gates for member in gang.with_reservation)
+    return any(member.reserved_node for member in gang.past_gate)
 
 
 @dataclass(frozen=True, slots=True)

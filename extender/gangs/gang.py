@@ -74,11 +74,6 @@ class Gang:
         return self.members[-1].created_s
 
     @property
-    def with_reservation(self) -> tuple[Member, ...]:
-        """Members with a reserved node."""
-        return tuple(member for member in self.members if member.reserved_node)
-
-    @property
     def other_gates(self) -> tuple[str, ...]:
         """Scheduling gates of other controllers on gated members."""
         return tuple(sorted({gate for member in self.gated for gate in member.gates if gate != GATE}))

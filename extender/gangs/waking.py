@@ -44,18 +44,10 @@ class Waker:
     ) -> None:
         self._api, self._leads, self._retry_after_s = api, leads, retry_after_s
         self._clock, self._monotonic = clock, monotonic
-        self._loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
+        self.loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
         self._last_try_s: dict[str, float] = {}
         self.woken = 0
         """Wake-ups since the start."""
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._loop.stop()
 
     def wake_due(self, waiting: Iterable[Member]) -> None:
         """Wake the pods that are due; `ApiError` if a write fails, which is retried after `retry_after_s`."""

@@ -59,7 +59,7 @@ class Mover:
         self._planner, self._next_plan_s = planner, -math.inf
         self._texts_written: dict[str, str] = {}
         self._events = Events(api, COMPONENT, clock)
-        self._loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: ADVANCE_S)
+        self.loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: ADVANCE_S)
         self.watches = self._store.watches
         self.planned = 0
         """Moves in the last plan."""
@@ -67,16 +67,6 @@ class Mover:
         """Refused moves in the last plan."""
         self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)
         """Moves by event reason, since the start."""
-
-    def start(self) -> None:
-        """Start the watches and the loop."""
-        self.watches.start()
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop; the next leader continues moves in progress."""
-        self._loop.stop()
-        self.watches.stop()
 
     def _reconcile_if_leading(self) -> None:
         if not self._leads():
