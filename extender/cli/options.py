@@ -82,7 +82,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
             weights={**DEFAULT_WEIGHTS, **parse_weights(weights)},
             limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
             grid=Grid(horizon_s / FORECAST_CELLS, FORECAST_CELLS),
-            sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
+            sizes=read_sizes(sizes_file) if sizes_file else FFDL,
             schedulers=frozenset(schedulers),
             hold_s=hold_s,
         )

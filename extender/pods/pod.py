@@ -87,6 +87,20 @@ class Node:
     gpus: GpuOffer = NO_GPUS
 
 
+HISTORY, FORECAST = "history", "forecast"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandCurves:
+    """Learned demand by container, possibly none, and its source."""
+
+    curves: Mapping[str, Curve]
+    source: str
+
+
+NO_CURVES = DemandCurves({}, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What matters here of a PhaseProfile."""
@@ -94,8 +108,8 @@ class Profile:
     namespace: str
     name: str
     workload: str  # workload class; empty for the profile of a VPA
-    curves: Mapping[str, Curve]  # container name -> demand of its class since the start
-    forecasts: Mapping[str, Curve]  # container name -> forecast demand of running containers
+    demand: DemandCurves  # of its class since the start
+    forecast: DemandCurves  # of running containers
     categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
-from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile, group_of
+from extender.pods.pod import FORECAST, HISTORY, PREFIX, Container, DemandCurves, Node, Pair, Pod, Profile, group_of
 from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
@@ -172,8 +172,8 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
             namespace=metadata.text("namespace"),
             name=name,
             workload=name.removeprefix(CLASS_PREFIX) if of_class else "",
-            curves=curves,
-            forecasts=forecasts,
+            demand=DemandCurves(curves, HISTORY),
+            forecast=DemandCurves(forecasts, FORECAST),
             categories=categories_of(status),
         )
 

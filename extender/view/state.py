@@ -140,11 +140,11 @@ class ClusterState:
         """Remove a PhaseProfile."""
         self._update_profiles(profile, self._profiles.drop)
 
-    def _update_profiles(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
+    def _update_profiles(self, profile: Profile, take: Callable[[Profile], Set[str]]) -> None:
         with self._lock:
             self._snapshot = None  # footprints of pending pods may have changed
             of_class = self._placed.of_class((profile.namespace, profile.workload)) if profile.workload else ()
-            self._recount(take(profile).union(of_class))
+            self._recount({*take(profile), *of_class})
 
     def _recount(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -121,7 +121,7 @@ def test_an_absurd_demand_is_ignored_and_the_rest_of_the_profile_counts(step_s: 
     raw["status"]["containers"].append({"name": "other", "why": {"forecastCpuCores": 1e300, "forecastMemoryBytes": 1}})
     raw["status"]["pods"] = [{"name": "p", "uid": "uid-p", "category": "converged"}]
     profile = World().read_profile(raw)
-    assert (profile.curves, profile.forecasts, profile.categories) == ({}, {}, {"uid-p": 2})
+    assert (profile.demand.curves, profile.forecast.curves, profile.categories) == ({}, {}, {"uid-p": 2})
 
 
 def test_pods_of_other_schedulers_are_not_evicted_for_a_forecast() -> None:
