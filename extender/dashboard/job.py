@@ -145,11 +145,7 @@ def jobs_of(
 
 
 def _running(
-    vpa: Vpa,
-    profile: Profile,
-    pods: Mapping[str, Pod],
-    usage: Mapping[ContainerKey, Sample],
-    saved_before: SavedBefore,
+    vpa: Vpa, profile: Profile, pods: Mapping[str, Pod], usage: Mapping[ContainerKey, Sample], saved_before: SavedBefore
 ) -> Iterator[Running]:
     published, entries_of = recommendations_in(vpa.status), profile.containers
     entries_by_uid: dict[str, list[Mapping[str, Any]]] = {}

@@ -67,8 +67,4 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
         return pod
     since_s = condition.time_s("lastTransitionTime")
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
-    return RefusedPod(
-        **known,
-        refusal=condition.text("message")[:MAX_MESSAGE],
-        refused_since_s=or_nan(since_s),
-    )
+    return RefusedPod(**known, refusal=condition.text("message")[:MAX_MESSAGE], refused_since_s=or_nan(since_s))

@@ -160,8 +160,7 @@ def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list
         uids_of[member.requirements].append(member.uid)
     allowed, share = node_arrays.allowed, node_arrays.dominant_share
     return sorted(
-        uids_of.items(),
-        key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1]),
+        uids_of.items(), key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1])
     )
 
 
