@@ -18,14 +18,10 @@ class BadRequest(ExtenderError):
 
 
 class TooLarge(ExtenderError):
-    """The body exceeds the limit."""
-
     status = 413
 
 
 class TooSlow(ExtenderError):
-    """The body did not arrive in time."""
-
     status = 408
 
 

@@ -52,8 +52,6 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How pods are filtered and scored."""
-
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))  # scorer -> weight
     limits: Limits = field(default_factory=Limits)
     grid: Grid = field(default_factory=Grid)

@@ -25,8 +25,6 @@ FORECAST_CELLS = 24
 
 
 def scoring_options(command: Command) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as `settings`."""
-
     @click.option("--weights", default="", help="Scorer weights: complement=3,specon=1; others keep their default.")
     @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Our schedulers.")
     @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")

@@ -27,8 +27,6 @@ known."""
 
 
 class Refusal(NamedTuple):
-    """Why a request is refused, and the HTTP status that says so."""
-
     status: int
     problem: str
 

@@ -35,7 +35,6 @@ class History:
         self._lock = threading.Lock()
 
     def add(self, now_s: float, running: Iterable[Running]) -> None:
-        """Record one sample of each container."""
         with self._lock:
             self._add(now_s, running)
 
@@ -131,7 +130,6 @@ class Scale:
 
     @classmethod
     def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Scale:
-        """A scale that covers all these times."""
         span_s = now_s - float(moments[0]) if len(moments) else 0.0
         return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + 1.0)
 
@@ -149,7 +147,6 @@ class Scale:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
 
     def empty(self, title: str, words: Callable[[float], str]) -> Drawing:
-        """A chart with axes only."""
         ticks = [self.low + share * (self.high - self.low) for share in (0.0, 0.5, 1.0)]
         return Drawing(
             title,

@@ -65,7 +65,6 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
-    """The table row of one job."""
     status = job.profile.status
     sums, saved = job.sums(), job.saved(now_s)
     return {

@@ -178,7 +178,6 @@ def _running(
 
 
 def _rails(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The guard rails that acted."""
     why = entry.get("why")
     for rail in (why.get("rails") or ()) if isinstance(why, Mapping) else ():
         if isinstance(rail, Mapping):

@@ -38,7 +38,6 @@ NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")  # stands for a profile t
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
     metadata, status = raw.child("metadata"), raw.child("status")
     for part in ("containers", "pods", "conditions"):
         list(status.children(part))  # fail here, not on a page, if one is not an object
@@ -60,7 +59,6 @@ class RefusedPod(Pod):
 
 
 def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
-    """Read a pod from its JSON; BadObject if a field is malformed."""
     pod = read_pod(raw)
     condition = Fields({}) if pod.node or pod.finished else refusal_in(Fields(raw).child("status"))
     if not condition.raw or condition.text("reason") == GATED:

@@ -82,7 +82,6 @@ class ClusterWatch:
         return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "building the first view"
 
     def refresh(self) -> None:
-        """Build a new view."""
         now_s = self._clock()
         usage, troubles = self._usage()
         for what, watch in self._by_name.items():

@@ -36,8 +36,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
-    """The parts of a pod's spec that rule out nodes."""
-
     selector: tuple[tuple[str, str], ...] = ()  # labels that a node must have
     # terms of the required node affinity, at least one of which must match; None without such an affinity
     terms: tuple[Term, ...] | None = None
@@ -46,8 +44,6 @@ class NodeConstraints:
 
 
 class _Column(NamedTuple):
-    """A label of all nodes."""
-
     place: NDArray[np.int64]  # (n,): place of each node's value in `values`, -1 without the label
     values: Mapping[str, int]  # value -> place
     # number, is_number: by place: the value as an integer, and whether it is one
@@ -160,7 +156,6 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
 
 
 def _requested(spec: Fields) -> Iterator[str]:
-    """The resources that the containers request."""
     for container in (*spec.children("initContainers"), *spec.children("containers")):
         yield from container.child("resources").child("requests").raw
 

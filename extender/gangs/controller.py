@@ -47,8 +47,6 @@ mostly wait for our rate limit or the server."""
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """Intervals and limits of the controller."""
-
     # min_pause_s, period_s: shortest and longest time between two runs; changes of pods and nodes trigger one
     min_pause_s: float = 0.1
     period_s: float = 5.0
@@ -113,13 +111,11 @@ class Controller:
         """Gated gangs at the last run."""
 
     def start(self) -> Controller:
-        """Start the watches and the loop."""
         self.watches.start()
         self._loop.start()
         return self
 
     def stop(self) -> None:
-        """Stop the loop, after the run in progress, and the watches."""
         self._loop.stop()
         self.watches.stop()
 
@@ -217,7 +213,6 @@ class Controller:
                 self._attempt(key, partial(self._admitter.remove_gate, pod))
 
     def _backed_off(self) -> dict[tuple[str, str], str]:
-        """Gangs and pods not to try again yet, and why."""
         return {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
 
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:

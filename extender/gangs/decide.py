@@ -40,8 +40,6 @@ NO_BACKOFF: BackedOff = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of decisions."""
-
     incomplete_s: float = 10.0  # how long members may be missing before an event says so
     # how long an admitted gang that is not fully bound, or whose rest does not fit, holds up others
     bind_within_s: float = 300.0
@@ -71,8 +69,6 @@ class Note:
 
 @dataclass(frozen=True)
 class GangDecision:
-    """The actions to take."""
-
     # admit, reserved_nodes: the gang to admit, and the node to reserve for each gated member
     admit: Gang | None = None
     reserved_nodes: Assignment = field(default_factory=dict)
@@ -199,7 +195,6 @@ class _AdmissionRound:
         self._free_without_jobs = cache(lambda priority: self._free_capacity(priority, lambda each: not each.ends))
 
     def choose(self) -> tuple[Gang | None, Assignment]:
-        """The gang to admit and the nodes to reserve for it."""
         ready = [gang for gang in self._gangs if gang.gated and self._is_ready(gang)]
         for gang in filter(self._in_progress, ready):
             if (reserved_nodes := self._nodes_for_rest(gang)) is not None:

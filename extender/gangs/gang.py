@@ -39,22 +39,18 @@ class Gang:
 
     @cached_property
     def gated(self) -> tuple[Member, ...]:
-        """Members held by our gate."""
         return tuple(member for member in self.members if GATE in member.gates)
 
     @cached_property
     def past_gate(self) -> tuple[Member, ...]:
-        """Members whose gate has been removed."""
         return tuple(member for member in self.members if GATE not in member.gates)
 
     @property
     def unbound(self) -> tuple[Member, ...]:
-        """Members past the gate that are not bound yet."""
         return tuple(member for member in self.past_gate if not member.node)
 
     @property
     def missing(self) -> int:
-        """Number of pods that do not exist yet."""
         return max(0, (self.size or 0) - len(self.members) - self.ended)
 
     @property
@@ -70,7 +66,6 @@ class Gang:
 
     @property
     def complete_s(self) -> float:
-        """Creation time of the newest member, unix seconds."""
         return self.members[-1].created_s
 
     @property

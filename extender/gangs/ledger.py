@@ -82,7 +82,6 @@ class Ledger:
 
 
 def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation]) -> Iterator[Member]:
-    """The pods with their reserved nodes filled in."""
     reserved_nodes = {uid: (node, each.since_s) for each in reservations for uid, node in each.nodes.items()}
     for pod in pods:
         node, since_s = reserved_nodes.get(pod.uid, ("", pod.reserved_since_s))

@@ -47,8 +47,6 @@ class GangMembership:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod, of a gang or not."""
-
     key: ObjectKey
     uid: str
     node: str
@@ -79,12 +77,10 @@ class Member:
 
     @property
     def finished(self) -> bool:
-        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def alive(self) -> bool:
-        """Whether it is neither finished nor being deleted."""
         return not self.finished and not self.deleting
 
     def __str__(self) -> str:
@@ -93,7 +89,5 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """A node and its allocatable resources."""
-
     node: Node
     allocatable: Needs

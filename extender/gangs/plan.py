@@ -44,7 +44,7 @@ class NodeArrays:
 
     @cached_property
     def largest_allocatable(self) -> Floats:
-        """(resources, 1): the largest allocatable amount of each resource, at least 1."""
+        """(resources, 1): at least 1."""
         largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
         return largest
 
@@ -70,7 +70,6 @@ class FreeCapacity:
         return FreeCapacity(self.node_arrays, self.free.copy())
 
     def minimum(self, other: FreeCapacity) -> FreeCapacity:
-        """The capacity that is free in both."""
         return FreeCapacity(self.node_arrays, np.minimum(self.free, other.free))
 
     def take(self, node: str, needs: Needs) -> None:
@@ -182,7 +181,6 @@ def _spread(requirements: Requirements, pods: int, capacity: FreeCapacity, used:
 
 
 def _best_fit(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """The fullest nodes first."""
     fits = capacity.pods_that_fit(requirements)
     for node in np.lexsort((np.arange(len(fits)), capacity.free_share())):
         yield from repeat(int(node), int(fits[node]))

@@ -24,7 +24,6 @@ from recommender.cluster.paths import path_of
 
 @reads("Pod")
 def read_member(raw: Fields) -> Member:
-    """Read a pod from its JSON; BadObject if a field is malformed."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
     requests = requests_of(spec, raw.child("status"))
     needs, extended = {**requests_in_gpus(requests, spec), "pods": 1.0}, extended_resources(requests)
@@ -65,7 +64,6 @@ def _membership(pod: Pod, spec: Fields) -> GangMembership:
 
 @reads("Node")
 def read_node_capacity(raw: Fields) -> NodeCapacity:
-    """Read a node from its JSON; BadObject if a field is malformed."""
     node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
     in_gpus = allocatable_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
@@ -106,7 +104,6 @@ def size_of_job(raw: Fields) -> JobSize | None:
 
 
 def _indexes(ranges: str) -> int:
-    """How many indexes there are in ranges such as `1,3-5`."""
     return sum(max(0, int(last or first) - int(first) + 1) for first, last in RANGE.findall(ranges))
 
 
@@ -121,7 +118,6 @@ def _pods_at_once(spec: Fields) -> int:
 
 
 def _pods_of_child(entry: Fields) -> int:
-    """The number of pods of one of the Jobs of a JobSet."""
     return parallel_pods(entry.child("template").child("spec"))
 
 

@@ -76,8 +76,6 @@ class Planner(Protocol):
 
 
 class Board:
-    """The pods of the cluster on their nodes."""
-
     def __init__(self, pods: Collection[Member], nodes: Iterable[NodeCapacity]) -> None:
         self.node_arrays = NodeArrays(nodes)
         self.free = FreeCapacity(self.node_arrays)
@@ -107,11 +105,10 @@ class Board:
         return pod.key.namespace, pod.owner.uid, pod.completion_index or ("" if alone else pod.uid)
 
     def requested_cores(self) -> Floats:
-        """float64 (n,): CPU cores requested on each node."""
+        """(n,)"""
         return self.allocatable_cores() - self._of_cpu(self.free.free)
 
     def allocatable_cores(self) -> Floats:
-        """float64 (n,): allocatable CPU cores of each node."""
         return self._of_cpu(self.node_arrays.allocatable)
 
     def _of_cpu(self, amounts: Floats) -> Floats:

@@ -214,7 +214,6 @@ class MoveGate:
         return lambda namespace: not full and active[namespace] < limits.max_active_in_namespace
 
     def reserve(self, move: PlannedMove) -> None:
-        """Reserve capacity for the replacement pod."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
         reservation = Reservation(
             pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},

@@ -61,7 +61,6 @@ class PhasewisePlanner:
 
 
 def running_job(pod: Member, inputs: MoveInputs, now_s: float) -> RunningJob | None:
-    """The running job of a pod; None if what is left of it is unknown."""
     job = inputs.job_of(pod)
     rate = inputs.rates.get(pod.identity)
     run = inputs.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None

@@ -49,7 +49,6 @@ class ProfileFacts:
 
 @reads("PhaseProfile")
 def read_profile_facts(raw: Fields) -> ProfileFacts:
-    """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
     metadata, status, all_categories = raw.child("metadata"), raw.child("status"), list(Category)
     categories = {uid: all_categories[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
@@ -98,7 +97,6 @@ class MoveStore:
     # -- reads -------------------------------------------------------------------------------------------------
 
     def known(self) -> MoveInputs:
-        """The inputs of planners."""
         profiles = self._read_profiles()
         return MoveInputs(
             {(each.key.namespace, uid): category for each in profiles for uid, category in each.categories.items()},
@@ -122,7 +120,6 @@ class MoveStore:
         return self._profile_by_pod.get((namespace, uid))
 
     def jobs(self) -> dict[str, MovingJob]:
-        """All Jobs by UID."""
         seen = {job.uid: job for job in self._jobs.snapshot().values()}
         self._written = {
             uid: (behind, job)

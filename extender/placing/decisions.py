@@ -75,7 +75,6 @@ class AddedOverload(NamedTuple):
     tolerated: float
 
     def as_json(self, limit: int | None) -> dict[str, Any]:
-        """Limit, minimum and maximum, and shares of the first `limit` nodes by name."""
         shares = sorted(zip([self.names[place] for place in self.places.tolist()], self.shares.tolist(), strict=True))
         return {
             "tolerated": round(self.tolerated, 4),
@@ -203,7 +202,6 @@ class Decisions:
         return len(self._by_uid)
 
     def of(self, uid: str) -> Decision | None:
-        """The decision on a pod."""
         with self._lock:
             return self._by_uid.get(uid)
 
@@ -235,7 +233,6 @@ MAX_QUEUED = 1000
 
 
 def event_text(decision: Decision) -> str:
-    """One line: the outcome, and the scorers' explanations for the node that was chosen."""
     scored = decision.node_as_json(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
     if decision.waited_s:

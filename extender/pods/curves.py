@@ -61,12 +61,10 @@ class Curve:
 
     @property
     def length(self) -> int:
-        """Number of cells."""
         return int(self.values.shape[1])
 
     @property
     def steady(self) -> bool:
-        """Whether it is constant."""
         return self.length == 1 and not self.ends
 
     def ended(self, age: int) -> bool:
@@ -111,7 +109,6 @@ def variance_of(cpu_cores: Floats, peak_cores: float) -> Floats:
 
 @lru_cache(maxsize=16384)
 def constant(cpu_cores: float, memory_bytes: float) -> Curve:
-    """A constant curve."""
     return Curve(np.array([[cpu_cores], [memory_bytes]], dtype=np.float64))
 
 

@@ -209,12 +209,10 @@ class ProfileIndex:
         return next((each for each in known if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
-        """The number of a pod's category; None if unknown."""
         profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        """The profile that counts for a pod."""
         return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
 
 

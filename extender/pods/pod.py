@@ -103,8 +103,6 @@ NO_CURVES = DemandCurves({}, "")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What matters here of a PhaseProfile."""
-
     namespace: str
     name: str
     workload: str  # workload class; empty for the profile of a VPA

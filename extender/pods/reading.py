@@ -41,8 +41,6 @@ CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "w
 
 
 def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
-    """A function that reads a `Pod` from its JSON."""
-
     @reads("Pod")
     def read(raw: Fields) -> Pod:
         seen = read_cluster_pod(raw.raw)
@@ -134,7 +132,6 @@ def _gpu_type(spec: Fields) -> str:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """Read a node from its JSON; BadObject if a field is malformed."""
     metadata, allocatable = raw.child("metadata"), raw.child("status").child("allocatable")
     labels = metadata.string_map("labels")
     data = {

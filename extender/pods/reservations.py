@@ -106,7 +106,6 @@ def _amounts(fields: Fields) -> dict[str, float]:
 
 
 def reservations_data(reservations: Sequence[Reservation]) -> Mapping[str, str]:
-    """The `data` of the ConfigMap."""
     return {ENTRY: orjson.dumps([_as_json(each) for each in reservations]).decode()}
 
 
@@ -135,7 +134,6 @@ class Reservations:
         self._all: Sequence[tuple[Reservation, float]] = ()  # each with its end by the monotonic clock
 
     def put(self, reservations: Iterable[Reservation]) -> None:
-        """Replace all reservations."""
         ends = {_identity(each): until_s for each, until_s in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
         self._all = [(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s))) for each in reservations]

@@ -24,8 +24,6 @@ Victims = Mapping[str, Sequence[str]]  # node -> UIDs of the pods to evict there
 
 
 class ExtenderArgs(NamedTuple):
-    """ExtenderArgs."""
-
     pod: Json  # as sent
     names: Sequence[str]  # names of the nodes, in the order sent, possibly with duplicates
     # name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None

@@ -18,7 +18,7 @@ VARIANCE = 2  # row of what evictions free, after CPU and memory
 
 
 class Refusals(NamedTuple):
-    """Refusals of m nodes."""
+    """Of m nodes."""
 
     # reason -> (m,) which nodes are refused for it; each for one reason at most, memory first
     by_reason: dict[str, NDArray[np.bool_]]

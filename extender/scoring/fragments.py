@@ -13,7 +13,7 @@ from extender.view.devices import Floats, Mix, fullest_with_room
 
 
 class Free(NamedTuple):
-    """Free capacity of m nodes."""
+    """Of m nodes."""
 
     # cpu_cores, memory_bytes: (m,)
     cpu_cores: Floats

@@ -65,17 +65,15 @@ class PlacementRequest:
 
     @cached_property
     def load(self) -> Floats:
-        """(2, cells, m), see `Snapshot`."""
+        """(2, cells, m), see `Snapshot`; so are `variance`, (first cells, m), and `per_unit`, (2, m)."""
         return self.at_nodes(self.snapshot.load)
 
     @cached_property
     def variance(self) -> Floats:
-        """(first cells, m), see `Snapshot`."""
         return self.at_nodes(self.snapshot.variance)
 
     @cached_property
     def per_unit(self) -> Floats:
-        """(2, m), see `Snapshot`."""
         return self.at_nodes(self.snapshot.per_unit)
 
     @cached_property

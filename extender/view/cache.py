@@ -119,13 +119,11 @@ class ClusterCache:
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
-        """Start all watches."""
         self._first.start()
         self._profiles.start()
         self._starter.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._ended.set()
         self._starter.join()
         self._all.stop()
@@ -146,7 +144,6 @@ class ClusterCache:
 
     @property
     def waiting_for(self) -> str:
-        """Why the cluster is not known yet; empty once it is."""
         return self._needed.waiting_for
 
     @property
@@ -156,7 +153,6 @@ class ClusterCache:
 
     @property
     def unreadable(self) -> int:
-        """Number of objects that cannot be parsed and are ignored."""
         return self._all.unreadable
 
     @property

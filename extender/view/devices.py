@@ -24,7 +24,7 @@ GpuShares = tuple[tuple[int, float], ...]  # (GPU index, thousandths) of one pod
 
 
 class Amount(NamedTuple):
-    """One extended resource, (n,) each."""
+    """Of one extended resource, (n,)."""
 
     allocatable: Floats
     requested: Floats
@@ -32,7 +32,7 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of n nodes."""
+    """Of n nodes."""
 
     extended: Mapping[str, Amount]  # resource name -> amounts
     gpu_free: Floats  # (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs
@@ -69,7 +69,6 @@ class DeviceTable:
         self._of_pod: dict[str, GpuShares] = {}
 
     def grow(self, places: int) -> None:
-        """Enlarge the arrays to so many nodes."""
         more = places - len(self._parts)
         self._parts = np.pad(self._parts, (0, more), constant_values=MILLI_PER_GPU)
         self._gpus, self._used = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._used))
@@ -112,7 +111,6 @@ class DeviceTable:
             self._used[number, place] += sign * milli
 
     def snapshot(self, nodes: int) -> Devices:
-        """A copy of the present state."""
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
         free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
         return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
@@ -166,7 +164,6 @@ class DemandMix:
         self._mix: Mix | None = None
 
     def see(self, uid: str, requests: Pair, gpu: GpuRequest) -> None:
-        """Count a pod, if it is new."""
         if not gpu.number or uid in self._seen:
             return
         self._seen.add(uid)

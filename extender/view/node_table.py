@@ -31,8 +31,6 @@ HORIZONS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen or advised there."""
-
     pod: Pod
     node: str
     footprint: Footprint
@@ -43,7 +41,6 @@ class Entry:
 
     @property
     def ours(self) -> bool:
-        """Whether it is a pod of ours, which SpeCon counts."""
         return self.category != NO_CATEGORY
 
     def counts_as(self, other: Entry) -> bool:
@@ -134,7 +131,6 @@ class NodeTable:
         return self._largest
 
     def gpus_of(self, name: str) -> GpuOffer | None:
-        """The GPUs of a node; None for an unknown one."""
         place = self.index.get(name)
         return None if place is None else self._nodes[place].gpus
 

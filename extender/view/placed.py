@@ -28,7 +28,6 @@ class Placed:
         self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
     def enter(self, entry: Entry, *, without_demand: bool) -> None:
-        """Add a pod on a node."""
         pod = entry.pod
         self.entries[pod.uid] = entry
         self._on[entry.node].add(pod.uid)
@@ -60,11 +59,9 @@ class Placed:
         return entry
 
     def on(self, node: str) -> list[Entry]:
-        """The pods of a node."""
         return [self.entries[uid] for uid in self._on.get(node, ())]
 
     def of_class(self, key: ClassKey) -> Collection[str]:
-        """The UIDs of a workload class."""
         return self._of_class.get(key, ())
 
     def of_job(self, key: JobKey) -> Mapping[str, int]:
@@ -102,13 +99,11 @@ class Waiting:
         self._since_s: dict[str, float] = {}
 
     def put(self, pod: Pod) -> None:
-        """Add or update a pending pod."""
         self._pods[pod.uid] = pod
         if not math.isnan(pod.refused_since_s):
             self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_since_s))
 
     def drop(self, uid: str) -> None:
-        """Remove a pod that is bound, finished or deleted."""
         self._pods.pop(uid, None)
         self._since_s.pop(uid, None)
 

@@ -57,13 +57,11 @@ class ClusterState:
 
     @property
     def _cell(self) -> int:
-        """The present cell."""
         return self._settings.grid.cell(self._clock())
 
     # -- updates from watches --------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
-        """Add or update a node."""
         with self._lock:
             self._snapshot = None
             former_gpus, largest = self._table.gpus_of(node.name), self._table.largest
@@ -93,7 +91,6 @@ class ClusterState:
         self._recount([uid for uid, entry in entries if self._footprint(entry.pod).source != entry.footprint.source])
 
     def put_pod(self, pod: Pod) -> None:
-        """Add or update a pod."""
         with self._lock:
             self._table.mix.see(pod.uid, pod.requests, pod.gpu)
             if not pod.node and not pod.finished:
@@ -111,7 +108,6 @@ class ClusterState:
                 self._put(pod)
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a pod."""
         with self._lock:
             self._table.mix.forget(uid)
             self.waiting.drop(uid)
@@ -127,17 +123,14 @@ class ClusterState:
         return later and (pod.refusal not in ("", asked.refusal) or pod.nominated_node != asked.nominated_node)
 
     def put_use(self, use: Mapping[PodName, Use]) -> None:
-        """Replace the measured use of pods."""
         with self._lock:
             without_demand = self._placed.without_demand
             self._recount([without_demand[name] for name in self._profiles.put_use(use) if name in without_demand])
 
     def put_profile(self, profile: Profile) -> None:
-        """Add or update a PhaseProfile."""
         self._update_profiles(profile, self._profiles.put)
 
     def drop_profile(self, profile: Profile) -> None:
-        """Remove a PhaseProfile."""
         self._update_profiles(profile, self._profiles.drop)
 
     def _update_profiles(self, profile: Profile, take: Callable[[Profile], Set[str]]) -> None:
@@ -192,7 +185,6 @@ class ClusterState:
 
     @property
     def advised(self) -> int:
-        """Number of pods with advice that are not seen on a node yet."""
         return len(self._advised)
 
     # -- queries ------------------------------------------------------------------------------------------
@@ -222,7 +214,6 @@ class ClusterState:
             return self._snapshot
 
     def residents(self, node: str) -> dict[str, Resident]:
-        """The pods of a node by UID."""
         with self._lock:
             cell, cells = self._cell, self._settings.grid.cells
             return {
@@ -237,7 +228,6 @@ class ClusterState:
 
     @property
     def without_demand(self) -> Set[PodName]:
-        """The pods on nodes with neither learned demand nor full requests."""
         with self._lock:
             return set(self._placed.without_demand)
 

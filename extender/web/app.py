@@ -48,7 +48,6 @@ class Telemetry:
             Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
 
     def page(self) -> bytes:
-        """The metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
 
@@ -93,8 +92,6 @@ would restart the pod."""
 
 
 class Answer(NamedTuple):
-    """A response; `headers` without the length."""
-
     status: int
     body: bytes
     headers: Mapping[str, str] = {"Content-Type": JSON}

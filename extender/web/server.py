@@ -50,8 +50,6 @@ SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where and how to listen."""
-
     address: str  # `host:port`
     # certificate, key: PEM files, for https only; reloaded when they change
     certificate: Path | None = None
@@ -188,8 +186,6 @@ class _Loop(uvloop.Loop):
 
 
 class Part(Protocol):
-    """What a program runs beside its server."""
-
     def start(self) -> object: ...
 
     def stop(self) -> object: ...

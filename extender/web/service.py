@@ -103,7 +103,6 @@ class Service:
         )
 
     def start(self) -> Service:
-        """Start all threads; returns at once."""
         self.cache.start()
         self._events.start()
         if self._election is not None:
@@ -112,7 +111,6 @@ class Service:
         return self
 
     def stop(self) -> None:
-        """Stop all threads and release the Lease."""
         self.cache.stop()
         self._events.stop()
         if self._election is not None:

@@ -154,8 +154,6 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CertificateLocation:
-    """Where the certificate is stored."""
-
     namespace: str
     secret: str
     names: Sequence[str]  # host names and addresses by which the API server reaches us
