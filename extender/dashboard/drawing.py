@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from extender.dashboard.job import Running
+from extender.dashboard.job import AMOUNTS, Running
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_time_s
 
-COLUMNS = ("use", "request", "limit", "target")
-ROW_LENGTH = 2 * len(COLUMNS) + 6
-PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), ROW_LENGTH)
+ROW_LENGTH = 2 * len(AMOUNTS) + 6
+PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
 HISTORY_LENGTH = 240  # an hour at 15 s: 13 kB per container
 
 
@@ -55,7 +54,7 @@ class History:
         self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
-        """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `COLUMNS`, phase, last
+        """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `AMOUNTS`, phase, last
         OOM kill, deferred resize, training value, reverted resize, last checkpoint; times relative to the sample."""
         with self._lock:
             if key not in self._rings:
@@ -169,7 +168,7 @@ def draw(
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
     future_s = Scale.of(moments, now_s, 0.0, 1.0).future_s
     demand = list(_demand(resource, entry, age_s, future_s))
-    series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
+    series = {what: rows[:, 2 * place + resource] for place, what in enumerate(AMOUNTS)}
     known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
     scale = Scale.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
     made = scale.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
@@ -249,7 +248,7 @@ def _demand(resource: int, entry: Mapping[str, Any], age_s: float, future_s: flo
 def _marks(moments: FloatArray, rows: FloatArray, resource: int, x: Any) -> Iterator[Mark]:
     words = format_cpu if resource == CPU else format_memory
     for kind, what in (("asked", "target"), ("applied", "request")):
-        amounts = rows[:, 2 * COLUMNS.index(what) + resource]
+        amounts = rows[:, 2 * AMOUNTS.index(what) + resource]
         for at in np.flatnonzero(amounts[1:] != amounts[:-1]) + 1:
             if np.isfinite(amounts[at - 1 : at + 1]).all():
                 yield Mark(x(moments[at]), kind, f"{kind} {words(amounts[at])}, {words(amounts[at - 1])} before")

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from extender.dashboard.job import Running
-from extender.dashboard.profile import RefusedPod
+from extender.dashboard.job import RefusedPod, Running, by_resource
 from extender.dashboard.watching import ClusterView
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -86,7 +85,7 @@ def _row(
         "node": name,
         "pods": len(pods),
         "ours": len(names),
-        "allocatable": {"cpuCores": allocatable[CPU], "memoryBytes": allocatable[MEMORY]},
+        "allocatable": by_resource(allocatable),
         "share": {
             what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
             for what, amounts in (("requests", requests), ("use", used), ("forecast", forecast))

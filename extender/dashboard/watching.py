@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from extender.dashboard.drawing import History
-from extender.dashboard.job import Job, jobs_of
-from extender.dashboard.profile import Profile, read_profile, read_shown_pod
+from extender.dashboard.job import Job, Profile, jobs_of, read_profile, read_shown_pod
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
