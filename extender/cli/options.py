@@ -12,7 +12,7 @@ import orjson
 
 from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, Sizes, checked_sizes
-from extender.scoring.combine import parse_weights
+from extender.scoring.scorers import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION, FiniteRange
 from recommender.cluster.errors import BadQuantity

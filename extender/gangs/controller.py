@@ -25,9 +25,8 @@ from extender.gangs.ledger import (
     still_needed,
     with_reservations,
 )
-from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity
+from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity, read_member, read_node_capacity
 from extender.gangs.plan import Assignment
-from extender.gangs.reading import read_member, read_node_capacity
 from extender.gangs.sizes import JobSizes
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from extender.gangs.reading import parallel_pods
+from extender.gangs.sizes import parallel_pods
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod

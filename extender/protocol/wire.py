@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.errors import BadRequest
-from extender.scoring.combine import MAX_SCORE, NEUTRAL
+from extender.scoring.scorers import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers, NameTable
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from extender.scoring.combine import scaled_scores
+from extender.scoring.scorers import scaled_scores
 from local_cluster.workloads import Json
 
 Scores = Callable[[Json], list[Json]]

@@ -13,7 +13,7 @@ from extender.errors import TooSlow
 from extender.pods.reading import read_node
 from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
-from extender.view.watched import MAX_CLOCK_SKEW_S, TimestampingReader
+from extender.view.cache import MAX_CLOCK_SKEW_S, TimestampingReader
 from extender.web.app import App, BodyLimits, Telemetry
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app

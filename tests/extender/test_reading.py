@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from extender.gangs.reading import read_member
+from extender.gangs.member import read_member
 from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, checked_sizes, size_for_gpus
 from extender.pods.pod import GROUPS
