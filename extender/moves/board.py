@@ -104,14 +104,8 @@ class Board:
         alone = self._group[pod.key.namespace, pod.membership.name] == 1
         return pod.key.namespace, pod.owner.uid, pod.completion_index or ("" if alone else pod.uid)
 
-    def requested_cores(self) -> Floats:
-        """(n,)"""
-        return self.allocatable_cores() - self._of_cpu(self.free.free)
-
-    def allocatable_cores(self) -> Floats:
-        return self._of_cpu(self.node_arrays.allocatable)
-
-    def _of_cpu(self, amounts: Floats) -> Floats:
+    def cores(self, amounts: Floats) -> Floats:
+        """(n,): the CPU cores of amounts by resource, (resources, n)."""
         cpu = self.node_arrays.resources.get(CPU)
         row: Floats = amounts[cpu] if cpu is not None else amounts[:0].sum(axis=0)
         return row

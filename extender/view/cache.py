@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import threading
@@ -249,8 +250,8 @@ class ClusterCache:
         )
         read_watched = BatchingReader(self._readers[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
-        self._needed = Watches(*self._first, self._pods)
-        self._all = Watches(*self._needed, self._profiles)
+        self.needed = Watches(*self._first, self._pods)
+        self.all = Watches(*self.needed, self._profiles)
         self._usage_poller = UsagePoller(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
@@ -263,7 +264,7 @@ class ClusterCache:
     def stop(self) -> None:
         self._ended.set()
         self._starter.join()
-        self._all.stop()
+        self.all.stop()
         self._usage_poller.loop.stop(0.0)
 
     def _start_pods(self) -> None:
@@ -273,6 +274,12 @@ class ClusterCache:
                 return
         self._pods.start()
         self._usage_poller.loop.start()
+        while not self.synced:
+            if self._ended.wait(0.1):
+                return
+        gc.collect()
+        gc.freeze()  # listed objects, which collections need not traverse again and again
+        log.info("ready: %d nodes listed", len(self._state.snapshot().table.index))
 
     @property
     def synced(self) -> bool:
@@ -280,17 +287,9 @@ class ClusterCache:
         return self._pods.synced
 
     @property
-    def waiting_for(self) -> str:
-        return self._needed.waiting_for
-
-    @property
     def failing(self) -> int:
         """Number of watches without contact, including the metrics API; their data may be stale."""
-        return self._all.failing + self._usage_poller.failing
-
-    @property
-    def unreadable(self) -> int:
-        return self._all.unreadable
+        return self.all.failing + self._usage_poller.failing
 
     @property
     def newest_s(self) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -62,8 +59,6 @@ def extender_app(
     return app
 
 
-log = logging.getLogger(__name__)
-
 LEASE = "phasewise-extender"
 
 
@@ -95,7 +90,7 @@ class Service:
             ("advised", "Advised placements not seen yet.", lambda: self.state.advised),
             ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
             ("unknown_nodes", "Unknown nodes named in filter calls.", lambda: placer.unknown_nodes),
-            ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.unreadable),
+            ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.all.unreadable),
             ("staleness_seconds", "Time since the API server last sent anything.", self.cache.staleness_s),
             ("lag_seconds", "Age of the newest processed change.", lambda: time.time() - self.cache.newest_s),
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
@@ -107,7 +102,6 @@ class Service:
         self._events.start()
         if self._election is not None:
             self._election.start()
-        threading.Thread(target=self._tune_garbage_collection, name="settle", daemon=True).start()
         return self
 
     def stop(self) -> None:
@@ -118,21 +112,13 @@ class Service:
 
     def not_ready(self) -> str:
         """Why calls cannot be answered; empty when they can."""
-        if waiting_for := self.cache.waiting_for:
+        if waiting_for := self.cache.needed.waiting_for:
             return waiting_for
         if self._election is not None and not self._election.is_leader:
             if problem := self._election.problem:
                 return f"the leader is unknown: {problem}"
             return f"another replica leads: {self._election.holder or 'unknown'}"
         return ""
-
-    def _tune_garbage_collection(self) -> None:
-        """Shorten pauses by garbage collection: listed objects are frozen."""
-        while not self.cache.synced:
-            time.sleep(0.1)
-        gc.collect()
-        gc.freeze()
-        log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _pod_bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)
