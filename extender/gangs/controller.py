@@ -96,18 +96,15 @@ class Controller:
         self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=self._changed)
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
-        self.ledger = Ledger(api, namespace, monotonic)
-        """The reservations; other writers must hold its lock."""
+        self.ledger = Ledger(api, namespace, monotonic)  # the reservations; other writers must hold its lock
         self._admitter = Admitter(api, self.ledger, leads, self._gate_removed)
         self._gates_removed: dict[str, float] = {}
         self._failures: dict[tuple[str, str], _Failure] = {}
         self._events_written: dict[tuple[str, str], tuple[str, float]] = {}
         self._sizes = JobSizes(api, self._options.size_ttl_s, self._options.no_size_ttl_s, monotonic)
         self._last_run_cpu_s = 0.0
-        self.admitted = 0
-        """Gangs admitted since the start."""
-        self.waiting = 0
-        """Gated gangs at the last run."""
+        self.admitted = 0  # gangs admitted since the start
+        self.waiting = 0  # gated gangs at the last run
 
     def start(self) -> Controller:
         self.watches.start()

@@ -40,10 +40,8 @@ class Ledger:
         self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None
         self._reservations: Sequence[Reservation] = ()
-        self.problem = ""
-        """Why nothing can be reserved; empty if it can."""
-        self.lock = threading.RLock()
-        """Held from read to write, as two threads do both."""
+        self.problem = ""  # why nothing can be reserved; empty if it can
+        self.lock = threading.RLock()  # held from read to write, as two threads do both
 
     def read(self) -> Sequence[Reservation]:
         """The reservations, at most `CACHE_TTL_S` old."""

@@ -46,8 +46,7 @@ class Waker:
         self._clock, self._monotonic = clock, monotonic
         self.loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
         self._last_try_s: dict[str, float] = {}
-        self.woken = 0
-        """Wake-ups since the start."""
+        self.woken = 0  # wake-ups since the start
 
     def wake_due(self, waiting: Iterable[Member]) -> None:
         """Wake the pods that are due; `ApiError` if a write fails, which is retried after `retry_after_s`."""

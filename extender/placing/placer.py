@@ -42,8 +42,7 @@ class Placer:
         self._read_pod, self._clock = read_pod, clock
         self._advising = threading.Lock()
         self._latest: tuple[Json, Pod] | None = None
-        self.unknown_nodes = 0
-        """How many times `filter` was asked about a node that the watch has not shown."""
+        self.unknown_nodes = 0  # how many times `filter` was asked about a node that the watch has not shown
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Refuse nodes for a pod; none for pods that are not ours."""

@@ -115,8 +115,8 @@ class NodeTable:
 
     def _invalidate(self) -> None:
         self._largest: Pair | None = None
+        # parts of the snapshot that are shared until a node is added, changed or removed
         self._static: dict[str, Any] | None = None
-        """Parts of the snapshot that are shared until a node is added, changed or removed."""
         self._latest: Snapshot | None = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------

@@ -153,10 +153,9 @@ class ClusterState:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
         self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))
-        self._advised: set[str] = set()
-        """Pods with advice that are not seen on a node yet."""
+        self._advised: set[str] = set()  # pods with advice that are not seen on a node yet
+        # expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed
         self._unseen_deadlines_s: OrderedDict[str, float] = OrderedDict()
-        """Expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed."""
         self._placed = Placed()
         self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
