@@ -82,7 +82,13 @@ class ClusterWatch:
 
     def refresh(self) -> None:
         now_s = self._clock()
-        usage, troubles = self._usage()
+        usage, troubles = dict[ContainerKey, Sample](), list[str]()
+        try:
+            report = read_usage(self._api)
+            usage |= report.samples
+            troubles += [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
+        except (ApiError, BadCredentials) as error:
+            troubles.append(f"use is unknown: {error}")
         for what, watch in self._by_name.items():
             if watch.problem:
                 troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
@@ -94,13 +100,6 @@ class ClusterWatch:
         classes = {key: profile for key, profile in profiles.items() if profile.of_class}
         self.history.add(now_s, (one for job in jobs.values() for one in job.containers))
         self.seen = ClusterView(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))
-
-    def _usage(self) -> tuple[Mapping[ContainerKey, Sample], list[str]]:
-        try:
-            report = read_usage(self._api)
-        except (ApiError, BadCredentials) as error:
-            return {}, [f"use is unknown: {error}"]
-        return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
     def _refresh_if_synced(self) -> None:
         if self.watches.synced:

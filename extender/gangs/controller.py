@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from extender.gangs.decide import ADMITTED, WAITING, Note, Timeouts, decide
-from extender.gangs.gang import Gang, gangs_of
+from extender.gangs.gang import gangs_of
 from extender.gangs.ledger import (
     Admitter,
     Ledger,
@@ -26,7 +26,6 @@ from extender.gangs.ledger import (
     with_reservations,
 )
 from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity, read_member, read_node_capacity
-from extender.gangs.plan import Assignment
 from extender.gangs.sizes import JobSizes
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
@@ -170,8 +169,10 @@ class Controller:
         self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting
-        if not self._admit(gang, decision.reserved_nodes):
+        admit = partial(self._admitter.admit, gang, decision.reserved_nodes, now_s, timeouts.bind_within_s)
+        if not self._attempt(gang.key, admit):
             return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
+        self.admitted += 1
         return [note for note in decision.notes if note.reason == ADMITTED] + waiting
 
     def _reconcile_without_reservations(self, pods: Collection[Member], why: str) -> Sequence[Note]:
@@ -194,12 +195,6 @@ class Controller:
         return bool(self._gates_removed)
 
     # -- acting ----------------------------------------------------------------------------------------------------
-
-    def _admit(self, gang: Gang, reserved_nodes: Assignment) -> bool:
-        hold_s = self._options.timeouts.bind_within_s
-        done = self._attempt(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
-        self.admitted += done
-        return done
 
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
@@ -242,16 +237,12 @@ class Controller:
             if (left := left - len(pods)) < 0:
                 return
             self._events_written[key] = (note.text, now_s)
-            self._write_event(note, pods)
-
-    def _write_event(self, note: Note, pods: Sequence[Member]) -> None:
-        warning = note.reason not in (ADMITTED, WAITING)
-        if note.reason == ADMITTED:
-            log.info("%s: %s", note.gang, note.message)
-        text = f"gang {note.gang.name.rpartition('=')[2]}: {note.message}"
-        for pod in pods:
-            if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
-                return
+            if note.reason == ADMITTED:
+                log.info("%s: %s", note.gang, note.message)
+            warning, text = note.reason not in (ADMITTED, WAITING), f"gang {note.gang.short_name}: {note.message}"
+            for pod in pods:
+                if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
+                    break
 
     def _prune(self, notes: Sequence[Note]) -> None:
         """Drop expired state, but keep the back-off of gangs that are still waiting."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -150,17 +151,14 @@ def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list
 
 def _placed_by_guess(pods: Iterable[Member], free: FreeCapacity) -> Iterator[_Occupant]:
     """Likely nodes of unscheduled pods, higher priorities first; subtracts their needs from `free`."""
-    for _, group in groupby(sorted(pods, key=_descending_priority), _descending_priority):
+    priority = attrgetter("membership.priority")
+    for _, group in groupby(sorted(pods, key=priority, reverse=True), priority):
         equals = list(group)
         nodes = best_fit(equals, free)
         for pod in equals:
             if node := nodes.get(pod.uid, ""):
                 free.take(node, pod.requirements.needs)
                 yield _Occupant(pod, node)
-
-
-def _descending_priority(pod: Member) -> int:
-    return -pod.membership.priority
 
 
 def _unbound_note(gang: Gang, now_s: float, timeouts: Timeouts) -> Note | None:

@@ -87,8 +87,12 @@ class Gang:
         """Sort key: higher priority first, then older."""
         return (-self.priority, self.since_s, self.namespace, self.name)
 
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition("=")[2]
+
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name.rpartition('=')[2]}"
+        return f"{self.namespace}/{self.short_name}"
 
 
 def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:

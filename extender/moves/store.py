@@ -91,8 +91,6 @@ class MoveStore:
         self._jobs = Reflector(api, path_of(JOBS), read_job)
         self.watches = Watches(self._profiles, self._jobs)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
-        self._profile_by_pod: dict[tuple[str, str], ObjectKey] = {}
-        self._indexed_version = -1
 
     # -- reads -------------------------------------------------------------------------------------------------
 
@@ -111,13 +109,8 @@ class MoveStore:
 
     def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:
         """The PhaseProfile with the category of a pod, in its namespace: a record on a Job may name any UID."""
-        version = self._profiles.version
-        if version != self._indexed_version:
-            self._profile_by_pod = {
-                (each.key.namespace, uid): each.key for each in self._read_profiles() for uid in each.categories
-            }
-            self._indexed_version = version
-        return self._profile_by_pod.get((namespace, uid))
+        profiles = self._profiles.snapshot().values()
+        return min((p.key for p in profiles if p.key.namespace == namespace and uid in p.categories), default=None)
 
     def jobs(self) -> dict[str, MovingJob]:
         seen = {job.uid: job for job in self._jobs.snapshot().values()}

@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from sys import intern
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import orjson
@@ -104,14 +104,6 @@ DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
 """Parts of a pod's metadata, besides its names, that parsing depends on."""
 
 
-class _CachedPod(NamedTuple):
-    """A pending pod, the version of the controllers it was read with, and a digest of what binding does not change."""
-
-    pod: Pod
-    controllers: int
-    digest: bytes
-
-
 class CachingPodReader:
     """Parses pods like `read`, for one thread; a newly bound pod is usually derived from the cached pending one.
 
@@ -120,23 +112,23 @@ class CachingPodReader:
 
     def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:
         self._read, self._version_of = read, version_of
-        self._cached: OrderedDict[str, _CachedPod] = OrderedDict()
+        # by UID: a pending pod, the version of the controllers it was read with, and a digest
+        self._cached: OrderedDict[str, tuple[Pod, int, bytes]] = OrderedDict()
 
     def __call__(self, raw: Json) -> Pod:
         """Parse a pod; raises what `read` raises."""
         cached = self._cached.pop(_text(raw, "metadata", "uid"), None)
-        if cached is not None and (node := _newly_bound_node(raw)) and self._is_same(cached, raw):
-            return cached.pod.bound_to(intern(node))
+        if cached is not None and (node := _newly_bound_node(raw)):
+            pod, controllers, digest = cached
+            if controllers == self._version_of(pod.namespace) and digest == _digest(raw):
+                return pod.bound_to(intern(node))
         controllers = self._version_of(_text(raw, "metadata", "namespace"))  # first, as they may change meanwhile
         pod = self._read(raw)
         if not pod.node and not pod.finished:
-            self._cached[pod.uid] = _CachedPod(pod, controllers, _digest(raw))
+            self._cached[pod.uid] = pod, controllers, _digest(raw)
             if len(self._cached) > MAX_CACHED:
                 self._cached.popitem(last=False)
         return pod
-
-    def _is_same(self, cached: _CachedPod, raw: Json) -> bool:
-        return cached.controllers == self._version_of(cached.pod.namespace) and cached.digest == _digest(raw)
 
 
 def _text(raw: Json, part: str, name: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from recommender.records import CPU
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
 """Rows of `_counts`: requests and guesses (CPU and memory each), pods by category, and pods with learned demand."""
 
+COUNTED = attrgetter(
+    "node", "start_cell", "category", "overdue",
+    *(f"pod.{name}" for name in ("namespace", "workload", "job", "requests", "extended", "gpu")),
+)  # fmt: skip
 NO_CATEGORY = -1
 INITIAL_PLACES = 64
 HORIZONS_KEPT = 2
@@ -45,13 +50,7 @@ class Entry:
 
     def counts_as(self, other: Entry) -> bool:
         """Whether both contribute the same to all sums."""
-        return self.footprint is other.footprint and self._counted == other._counted
-
-    @property
-    def _counted(self) -> tuple[object, ...]:
-        pod = self.pod
-        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests, pod.extended, pod.gpu)
-        return self.node, self.start_cell, self.category, self.overdue, *of_pod
+        return self.footprint is other.footprint and COUNTED(self) == COUNTED(other)
 
     def use(self, first_cell: int, cells: int) -> Floats:
         """(2, cells): use from `first_cell` on; (2, 1) if it is constant."""
