@@ -61,10 +61,8 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """Calls `do` repeatedly on a thread of its own until stopped. Failures are logged and do not end it.
-
-    `wake` ends the pause of `max_pause_s` before a call early, but not that of `min_pause_s`, which follows it.
-    """
+    """Calls `do` repeatedly on a thread of its own; failures are logged. `wake` ends the pause of `max_pause_s` before
+    a call early, but not that of `min_pause_s`, which follows it."""
 
     def __init__(
         self,

@@ -99,10 +99,8 @@ def command(
 
 
 def ask_server(server: str, namespace: str, pod: str, nodes: int, **files: Path | None) -> DecisionJson:
-    """The decision of a running extender on a pod, with at most so many nodes; `files` are those of urllib3.
-
-    Raises NotAnswered: the server does not answer, or keeps no decision on this pod.
-    """
+    """A running extender's last decision on a pod, with at most so many nodes, or NotAnswered; `files` are those of
+    urllib3."""
     given: dict[str, Any] = {name: str(file) for name, file in files.items() if file is not None}
     pool = urllib3.PoolManager(**given)
     url = f"{server.rstrip('/')}/explain/{namespace}/{pod}?nodes={nodes}"
@@ -135,10 +133,8 @@ def decide_offline(
 
 
 def show(decision: DecisionJson, *, decided: bool) -> None:
-    """Print a summary of the decision, then a table of nodes and reasons, the best first.
-
-    `decided`: made by a server for a scheduler, not just evaluated now.
-    """
+    """Print a summary of the decision (`decided` by a server, or just evaluated), then nodes and reasons, the best
+    first."""
     console = Console(soft_wrap=True, highlight=False)
     source = decision["demandFrom"] or "nothing"
     console.print(f"{decision['pod']}: workload {decision['workload']}, expected use from {source}")

@@ -90,10 +90,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
 
 
 def read_sizes(file: Path) -> Sizes:
-    """Read T-shirt sizes from a JSON file.
-
-    Raises BadInput, Misuse: it is not such a table; says what is wrong.
-    """
+    """T-shirt sizes from a JSON file; BadInput or Misuse if it is not such a table."""
     remedy = 'Write {"2-V100": {"cpu": "42", "memory": "48Gi"}}.'
     try:
         raw = orjson.loads(file.read_bytes())

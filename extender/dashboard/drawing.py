@@ -160,10 +160,7 @@ class Scale:
 def draw(
     resource: int, moments: FloatArray, rows: FloatArray, entry: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
-    """The chart of CPU or memory of one container, by `History.of` and its entry in the PhaseProfile.
-
-    The demand of its class is not drawn if its age is unknown (NaN).
-    """
+    """The chart of CPU or memory of one container; without the demand of its class if its age is unknown (NaN)."""
     why = entry.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
     future_s = Scale.of(moments, now_s, 0.0, 1.0).future_s

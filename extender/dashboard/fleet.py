@@ -116,9 +116,8 @@ def classes(seen: ClusterView, words: str = "", page: int = 1) -> Json:
 
 
 def _container(name: str, entry: Mapping[str, Any]) -> Json:
-    """Number of runs, peaks, and demand by the age of a run.
-
-    If k of n runs exceeded some amount of memory, the next one does with probability at most (k + 1) / (n + 1)."""
+    """Runs, peaks, and demand by the age of a run. If k of n runs exceeded some amount of memory, the next one does
+    with probability at most (k + 1) / (n + 1)."""
     demand = entry.get("demand") or {}
     runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
     cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []

@@ -144,11 +144,8 @@ class Job:
         return {what: (math.fsum(p[CPU] for p in of), math.fsum(p[MEMORY] for p in of)) for what, of in pairs.items()}
 
     def saved(self, now_s: float) -> Pair:
-        """Declared minus present requests of all containers where both are known; NaN if none.
-
-        Net of kills in the last hour, whose lost work is repeated with the present requests; serving workloads lose
-        none.
-        """
+        """Declared minus present requests where both are known, NaN if none; net of kills in the last hour, whose lost
+        work is repeated with the present requests. Serving workloads lose none."""
         ends = self.vpa.target.kind not in SERVING_KINDS
         return self._saved(CPU, now_s, ends), self._saved(MEMORY, now_s, ends)
 
@@ -186,10 +183,8 @@ def jobs_of(
     recommender: str,
     saved_before: SavedBefore = lambda key, moment_s: -math.inf,
 ) -> dict[ObjectKey, Job]:
-    """The VPAs that name the recommender or have a profile, each with the pods in its profile.
-
-    `saved_before`: time of the last checkpoint of a container before a time, minus infinity if none was seen.
-    """
+    """The VPAs that name the recommender or have a profile, with the pods in it; `saved_before` gives the time of a
+    container's last checkpoint before a time, minus infinity for none."""
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:

@@ -25,10 +25,8 @@ MAX_MOVES = 200
 
 
 def nodes(seen: ClusterView) -> Json:
-    """The load of nodes (the fullest first), pending pods and gangs (the longest waiting first), and moves.
-
-    The forecast of a node is that of its pods' profiles; a pod without one counts by its requests.
-    """
+    """The load of nodes (the fullest first), pending pods and gangs (the longest waiting first), and moves. A pod
+    without a profile is forecast to use its requests."""
     by_node: dict[str, list[Pod]] = {}
     for pod in seen.pods.values():
         if pod.node and not pod.finished:

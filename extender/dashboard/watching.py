@@ -37,12 +37,8 @@ class ClusterView(NamedTuple):
 
 
 class ClusterWatch:
-    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest.
-
-    Each page is rendered from one view, so it is consistent and costs the API server no request.
-
-    `recommender`: VPAs that name it are shown even without a profile.
-    """
+    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest. Each page is
+    rendered from one view, so it is consistent and costs the API server no request."""
 
     def __init__(
         self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: WallClock = time.time

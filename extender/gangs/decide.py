@@ -53,10 +53,8 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What an event says of a gang; the text stays the same while nothing changes.
-
-    `detail`: appended to the text. A change of it alone is no reason to write the event again, as it changes often.
-    """
+    """What an event says of a gang. A change of the `detail` behind the text alone is no reason to write it again, as
+    it changes often."""
 
     gang: Gang
     reason: str
@@ -87,10 +85,8 @@ def decide(
     timeouts: Timeouts,
     backed_off: BackedOff = NO_BACKOFF,
 ) -> GangDecision:
-    """Decide from scratch, by all pods, with their reservations, and all nodes of the cluster.
-
-    Gangs in `backed_off`, whose admission is retried later, keep their reservations only if partly admitted.
-    """
+    """Decide from scratch. Gangs in `backed_off`, to be retried later, keep their reservations only if partly
+    admitted."""
     pods = list(pods)
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]
     gangs = gangs_of(pods, size_of)
@@ -136,11 +132,8 @@ class _Occupant:
 
 
 def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list[_Occupant]:
-    """The pods that occupy capacity or are about to: neither finished nor gated.
-
-    A pod that has been unscheduled for `bind_within_s` does not count: otherwise one that waits for its volume, or
-    names a scheduler that does not exist, would block gangs for ever.
-    """
+    """The pods that occupy capacity or are about to: neither finished nor gated, nor unscheduled for `bind_within_s`.
+    Otherwise one that waits for its volume, or names a scheduler that does not exist, would block gangs for ever."""
 
     def expected(each: _Occupant) -> bool:
         return not (each.pod.gates or now_s - each.arrived_s >= timeouts.bind_within_s)  # an unknown time counts

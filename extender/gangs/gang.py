@@ -59,9 +59,8 @@ class Gang:
 
     @property
     def since_s(self) -> float:
-        """Creation time of the oldest gated member (of any member if none is gated), unix seconds.
-
-        Members past the gate do not count: otherwise a gang with a running pod would always be the oldest."""
+        """Creation time of the oldest gated member, unix seconds; of any if none is gated. Otherwise a gang with a
+        running pod would always be the oldest."""
         return (self.gated or self.members)[0].created_s
 
     @property
@@ -96,10 +95,8 @@ class Gang:
 
 
 def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
-    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`.
-
-    A gated pod without a group is a gang of one. Kubernetes' own PodGroups are left out.
-    """
+    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`. A gated pod
+    without a group is a gang of one; Kubernetes' own PodGroups are left out."""
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
         if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):

@@ -29,11 +29,8 @@ UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does n
 
 
 class Ledger:
-    """The reservations, cached; every method raises `ApiError` if a request fails.
-
-    Only the leader writes them. A write by anybody else makes our next write fail with a conflict, as it names the
-    resourceVersion; the reservations are then read again.
-    """
+    """The reservations, cached; every method raises `ApiError` if a request fails. Only the leader writes them: a write
+    by anybody else makes our next one fail with a conflict, and the reservations are read again."""
 
     def __init__(self, api: Api, namespace: str, monotonic: MonotonicClock = time.monotonic) -> None:
         self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)

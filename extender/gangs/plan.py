@@ -108,13 +108,9 @@ pod from the capacity and counts it in the array of pods per node before it asks
 
 
 def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str] = ()) -> Assignment | None:
-    """Nodes for all members, or None; does not change `capacity`.
-
-    A preference never prevents placement: if packing or spreading fails, best fit is tried. The answer is exact for
-    members with equal requirements; for others, None may be wrong.
-
-    `existing_nodes`: nodes of members that are placed already.
-    """
+    """Nodes for all members, or None; `existing_nodes` are those of members placed already. A preference never prevents
+    placement: if packing or spreading fails, best fit is tried. For members with unequal requirements, None may be
+    wrong."""
     for strategy in (_spread if _should_spread(members, existing_nodes) else _pack, _best_fit):
         found = _assign(members, capacity.copy(), existing_nodes, strategy)
         if len(found) == len(members):

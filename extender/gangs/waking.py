@@ -27,10 +27,8 @@ MAX_PER_PERIOD = 5  # pods woken per period, the longest waiting first
 
 
 class Waker:
-    """Annotates the `refused` pods on a thread of its own, while it leads.
-
-    `retry_after_s`: from the first refusal to the first wake-up, and between wake-ups.
-    """
+    """Annotates the `refused` pods on a thread of its own, while it leads: `retry_after_s` after the first refusal, and
+    then again and again."""
 
     def __init__(
         self,

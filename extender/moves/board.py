@@ -26,10 +26,8 @@ Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself wit
 
 
 class PlannedMove(NamedTuple):
-    """A pod to be moved to `node`; `text` says why. An empty `node` means a refused move, and `text` says why not.
-
-    `done_core_s` is the CPU time that its job has used, earlier pods included; NaN if the planner does not need it.
-    """
+    """A pod to be moved to `node`; `text` says why, or why not if `node` is empty. `done_core_s`: CPU time that its job
+    has used, earlier pods included; NaN if the planner does not need it."""
 
     pod: Member
     node: str

@@ -202,10 +202,8 @@ class MoveGate:
         return ""
 
     def capacity_check(self) -> Callable[[str], bool]:
-        """A function that tells whether one more move may start in a namespace.
-
-        It counts reservations and our own evictions. Records on Jobs do not count: forged ones would block all moves.
-        """
+        """A function that tells whether one more move may start in a namespace, by reservations and our own evictions.
+        Records on Jobs do not count: forged ones would block all moves."""
         limits, late_s = self._limits, self._monotonic() - self._limits.return_timeout_s
         reserved = {uid: each.namespace for each in self._ledger.cached() if each.needs for uid in each.nodes}
         evicted = {uid: move.namespace for (_, uid), move in self._under_way.items() if move.evicted_s > late_s}

@@ -37,10 +37,8 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PhasewisePlanner:
-    """Plans by when jobs will end, see `recommender.contention.phasewise`.
-
-    `options`: `cost_s` is used until the cost of a move has been measured.
-    """
+    """Plans by when jobs will end, see `recommender.contention.phasewise`, with `cost_s` until the cost of a move has
+    been measured."""
 
     options: MoveOptions = field(default_factory=MoveOptions)
 
@@ -74,10 +72,7 @@ def running_job(pod: Member, inputs: MoveInputs, now_s: float) -> RunningJob | N
 
 
 def cost_s(jobs: Iterable[MovingJob], default_s: float) -> float:
-    """The cost of a move: the median downtime of moved jobs.
-
-    Owners of Jobs can forge records, so each namespace counts once, with its own median.
-    """
+    """The cost of a move: the median downtime. Owners of Jobs can forge records, so each namespace counts once."""
     downtimes_s: defaultdict[str, list[float]] = defaultdict(list)
     for job in jobs:
         downtimes_s[job.key.namespace] += (each.downtime_s for each in job.records if each.downtime_s >= 0.0)

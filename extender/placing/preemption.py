@@ -57,10 +57,8 @@ def sufficient_victims(
 
 def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
     """Of the nodes refused by the forecast, the one that needs the fewest evictions of lower priority; empty for none.
-
-    One suffices for the scheduler to try preemption. With several its message would vary between attempts, and each
-    change makes it retry the pod at once.
-    """
+    One suffices for the scheduler to try preemption; with several its message would vary between attempts, and each
+    change makes it retry the pod at once."""
     if not (candidates := state.evictable_on(request.pod)):
         return ""
     snapshot = request.snapshot
@@ -77,11 +75,9 @@ def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: 
 
 
 def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
-    """Pods on a node that may be evicted because of the forecast: of our scheduler, and of lower priority.
-
-    Lowest priority first, then largest memory. With `seen`, only pods that the watch has shown there. A pod whose
-    use is only guessed keeps no other out.
-    """
+    """Pods on a node that may be evicted because of the forecast: of our scheduler and of lower priority, the lowest
+    first, then by memory. With `seen`, only those that the watch shows there. A pod whose use is only guessed keeps no
+    other out."""
     found = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
     lower = [one for one in found if one.pod.priority < pod.priority and one.frees.any()]
     return sorted(lower, key=lambda one: (one.pod.priority, -one.frees[MEMORY].max(), one.pod.uid))

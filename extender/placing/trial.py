@@ -30,10 +30,8 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Trial:
-    """A listed cluster, without reservations for gangs, which only last for minutes.
-
-    `broken`: problems of malformed objects, which are ignored.
-    """
+    """A listed cluster, without reservations, which only last for minutes, and without malformed objects, see
+    `broken`."""
 
     settings: Settings
     broken: list[str] = field(default_factory=list)
@@ -74,10 +72,7 @@ class Trial:
         return decisions.of(pod.uid) or Decision(pod, time.time(), nodes_asked=len(args.names))
 
     def read_request(self, request: bytes, file: object) -> ExtenderArgs:
-        """Read a request: ExtenderArgs, or a pod as printed by kubectl, for all nodes.
-
-        Raises BadInput: it is neither.
-        """
+        """ExtenderArgs, or a pod as printed by kubectl, for all nodes; BadInput if it is neither."""
         raw = _parsed(request, file)
         if isinstance(raw, dict) and raw.get("kind") == "Pod":
             return ExtenderArgs(raw, sorted(self.state.snapshot().table.index), None)
@@ -96,10 +91,7 @@ def list_cluster(api: Api) -> Iterable[Json]:
 
 
 def read_dump(file: Path) -> Iterable[Json]:
-    """Read the objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
-
-    Raises BadInput: it is not such a dump.
-    """
+    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`; BadInput if it is not such a dump."""
     raw = _parsed(file.read_bytes(), file)
     items = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):

@@ -56,10 +56,7 @@ def size_for_gpus(sizes: Sizes, gpus: float, gpu_type: str) -> Pair | None:
 
 
 def checked_sizes(table: Sizes) -> Sizes:
-    """Validate a table of sizes.
-
-    Raises Misuse: a name is not `<GPUs>-<kind>`, or an amount is not positive.
-    """
+    """The table; Misuse if a name is not `<GPUs>-<kind>`, or an amount is not positive."""
     for name, need in table.items():
         number, _, kind = name.partition("-")
         if not (number.isdigit() and int(number) and kind and all(0 < part < math.inf for part in need)):
@@ -100,10 +97,8 @@ def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest:
 
 
 def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes, *, alone: bool) -> Footprint:
-    """The footprint by requests; where there are none by measured use, and else by a guess.
-
-    `alone`: these are all containers of the pod, so its total requests (with overhead and sidecars) count.
-    """
+    """The footprint by requests, else by measured use, else by a guess. `alone`: these are all containers of the pod,
+    so its total requests (with overhead and sidecars) count."""
     named = sizes.get(pod.annotations.get(SIZE_ANNOTATION, ""))
     size = (named or size_for_gpus(sizes, pod.gpus, pod.gpu_type)) if alone else None
     declared, guessed, measured = [0.0, 0.0], [0.0, 0.0], False

@@ -123,11 +123,8 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
 
 
 class Reservations:
-    """The reservations in force. They are replaced as a whole, so threads need no lock.
-
-    When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
-    on the monotonic clock counts.
-    """
+    """The reservations in force, replaced as a whole, so that threads need no lock. The end of one is computed by the
+    wall clock when it is first seen, as a restart must not extend it; from then on the monotonic clock counts."""
 
     def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic

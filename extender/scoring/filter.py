@@ -35,11 +35,8 @@ class Refusals(NamedTuple):
 
 
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
-    """Which nodes are refused, and why. Guessed use, of the pod or of pods on a node, is no reason.
-
-    `freed`: (3, cells, m) cores, bytes and variance of CPU use that evictions will free on each node; infinite if
-    unknown.
-    """
+    """Which nodes are refused, and why; guessed use, of the pod or of pods on a node, is no reason. `freed`: (3, cells,
+    m) cores, bytes and variance of CPU use that evictions free on each node; infinite if unknown."""
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
     found: dict[str, NDArray[np.bool_]] = {}

@@ -101,11 +101,7 @@ class NodeScores(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """One criterion for nodes.
-
-    `score` returns None if it does not apply to the pod, which is then scored by the others alone; `explain` says in
-    words why a node got its value, from the facts of that node.
-    """
+    """One criterion: `score` is None if it does not apply to the pod, `explain` says why a node got its value."""
 
     score: Callable[[PlacementRequest], NodeScores | None]
     explain: Callable[[Facts], str]

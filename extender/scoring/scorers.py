@@ -31,11 +31,8 @@ STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
 
 
 def complement(request: PlacementRequest) -> NodeScores:
-    """Place pods together that peak at different times: less expected overload is better; without, a lower peak is.
-
-    Peaks count only if demand was learned, as kube-scheduler scores requests itself, and not for pods that ask to be
-    packed.
-    """
+    """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
+    demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
     peak = request.peak
     height = peak.max(axis=0)
     values, overload = np.ones(len(height)), np.zeros(len(height))
@@ -74,9 +71,7 @@ cluster."""
 
 def specon(request: PlacementRequest) -> NodeScores:
     """Prefer nodes with the fewest jobs that still learn (SpeCon, algorithm 4): S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
-
-    Nodes with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
-    """
+    Of 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC, with S = 6, 3.5, 4, 11, the second is the best."""
     counts = request.at_nodes(request.snapshot.categories)
     sums = np.dot(WEIGHTS, counts)
     values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
@@ -103,11 +98,8 @@ def explain_data(facts: Facts) -> str:
 
 
 def pack(request: PlacementRequest) -> NodeScores:
-    """FfDL's PACK: the pods of a job on as few nodes as possible.
-
-    Nodes with most pods of the job are best; for its first pod the fullest ones, by requests of CPU, memory and the
-    pod's extended resources.
-    """
+    """FfDL's PACK: the pods of a job on as few nodes as possible; its first pod on the fullest ones, by requests of
+    CPU, memory and the pod's extended resources."""
     peers = request.peers_on
     snapshot, places = request.snapshot, request.places
     asked = snapshot.requested[:, places] + np.asarray(request.pod.requests)[:, None]
@@ -153,10 +145,7 @@ MAX_WEIGHT = 1e6  # larger weights would drown all other scorers in rounding
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """Parse weights such as `complement=3,specon=1`.
-
-    Raises Misuse: a scorer is unknown, or a weight is not a number from 0 to a million.
-    """
+    """Parse `complement=3,specon=1`; Misuse if a scorer is unknown, or a weight is not a number from 0 to a million."""
     weights = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = (piece.strip() for piece in part.partition("="))

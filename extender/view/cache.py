@@ -106,9 +106,7 @@ DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
 
 class CachingPodReader:
     """Parses pods like `read`, for one thread; a newly bound pod is usually derived from the cached pending one.
-
-    `version_of`: namespace -> a number that changes with the controllers there.
-    """
+    `version_of`: namespace -> a number that changes with the controllers there."""
 
     def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:
         self._read, self._version_of = read, version_of
@@ -160,10 +158,8 @@ RETRY_S = 5.0  # at the start and after a failure
 
 
 class UsagePoller:
-    """Polls the metrics API on a thread of its own, while there are pods with neither profile nor requests.
-
-    `failing`: 1 while the metrics API exists but fails or denies access, else 0.
-    """
+    """Polls the metrics API while there are pods with neither profile nor requests; `failing` (0 or 1) while it exists
+    but fails."""
 
     def __init__(self, api: Api, state: ClusterState) -> None:
         self._api, self._state = api, state
@@ -205,12 +201,8 @@ OnBound = Callable[[Pod], None]  # called on the watch's thread with each pod wh
 
 
 class ClusterCache:
-    """The watches of a cluster, each on a thread of its own.
-
-    Pods are listed last, as their workload class depends on their controllers, and their demand on profiles.
-
-    `controller_namespace`: namespace of the ConfigMap with reservations of `phasewise controller`.
-    """
+    """The watches of a cluster, each on a thread of its own. Pods are listed last, as their workload class depends on
+    their controllers, and their demand on profiles."""
 
     def __init__(
         self, api: Api, state: ClusterState, settings: Settings, on_bound: OnBound, controller_namespace: str

@@ -42,10 +42,8 @@ class Devices:
     def lacks(
         self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float] = MappingProxyType({})
     ) -> bool:
-        """Whether a pod's requests of extended resources that a node offers do not fit there.
-
-        `adjustment` is added to the requests of the node's pods.
-        """
+        """Whether a pod's needs of extended resources that a node offers do not fit there; `adjustment` is added to
+        what is requested."""
         for name, need in needs.items():
             there = self.extended.get(name)
             if there is None or there.allocatable[place] <= 0.0:
@@ -56,10 +54,8 @@ class Devices:
 
 
 class DeviceTable:
-    """Devices by node and pod, updated incrementally; indices are those of the node table. Not thread-safe.
-
-    Only resources that a node once offered have a row, as pods can name any number of others.
-    """
+    """Devices by node (index of the node table) and pod, updated incrementally. Not thread-safe. Only resources that a
+    node once offered have a row, as pods can name any number of others."""
 
     def __init__(self, places: int) -> None:
         self._parts = np.full(places, float(MILLI_PER_GPU))
@@ -153,10 +149,7 @@ class Mix(NamedTuple):
 
 
 class DemandMix:
-    """Estimates the mix of requests of pods with GPUs in this cluster.
-
-    Counts each pod with GPUs once, when it is first seen, pending or bound.
-    """
+    """Estimates the mix of requests of pods with GPUs: each counts once, when it is first seen, pending or bound."""
 
     def __init__(self) -> None:
         self._counts: Counter[Kind] = Counter()

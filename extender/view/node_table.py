@@ -183,9 +183,8 @@ class NodeTable:
         return [self._nodes[place].name for place in np.flatnonzero(outside).tolist()]
 
     def renew(self, name: str, cell: int, entries: Sequence[Entry]) -> None:
-        """Sum up all pods of a node from a new base on, at most a horizon before `cell`.
-
-        Bases are spread over the cells of a horizon, so that few nodes are outdated at a time."""
+        """Sum up all pods of a node from a new base on, at most a horizon before `cell`. Bases are spread over the
+        cells of a horizon, so that few nodes are outdated at a time."""
         place = self.index[name]
         self._bases[place] = cell - (cell - place) % self.grid.cells
         for sums in (self._load, self._counts, self._variance):

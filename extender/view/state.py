@@ -91,11 +91,8 @@ def _uncount(counts: Counter[Key], key: Key) -> None:
 
 
 class Waiting:
-    """Pending pods, and since when they have been refused by every node.
-
-    Each method performs one dictionary operation at a time, so threads need no lock. After a restart, waiting times
-    are taken from the pods' conditions.
-    """
+    """Pending pods, and since when they have been refused by every node; after a restart, by their conditions. Each
+    method performs one dictionary operation at a time, so threads need no lock."""
 
     def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic
@@ -276,9 +273,8 @@ class ClusterState:
                 self._remove(uid)
 
     def hold_nominated(self, pod: Pod) -> None:
-        """Count a pod on the node that its preemption frees; other pods could take the memory as its victims end.
-
-        Nominations by other schedulers do not count: they may be forgotten, and our scheduler ignores them, too."""
+        """Count a pod on the node that its preemption frees, or others could take the memory as its victims end; but
+        not by nominations of other schedulers, which may be forgotten, and which our scheduler ignores, too."""
         if pod.nominated_node and pod.of_our_scheduler and pod.uid not in self._advised:
             self.advise(pod, pod.nominated_node)
 

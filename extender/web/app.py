@@ -23,10 +23,7 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Telemetry:
-    """The metrics of one server; kube-scheduler itself has none on extender latency and errors.
-
-    `program`, which is part of their names, is `extender`, `controller`, `webhook` or `web`.
-    """
+    """The metrics of one server: `program`, part of their names, is `extender`, `controller`, `webhook` or `web`."""
 
     def __init__(self, program: str) -> None:
         self.registry, self._prefix = CollectorRegistry(), f"phasewise_{program}_"
@@ -104,12 +101,9 @@ def error_answer(problem: str) -> bytes:
 
 
 class App:
-    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths,
-    health and metrics among them.
-
-    While `not_ready` says why not, every POST is answered by 503, as the scheduler would take an empty answer for a
-    refusal of all nodes.
-    """
+    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths.
+    While `not_ready` says why not, every POST is answered by 503: the scheduler would take an empty answer for a
+    refusal of all nodes."""
 
     def __init__(
         self,

@@ -192,10 +192,8 @@ class Part(Protocol):
 
 
 class Server:
-    """Serves an application; the address is bound on construction.
-
-    Raises Misuse: the address is invalid or in use, or the certificate is invalid.
-    """
+    """Serves an application; the address is bound on construction, which raises Misuse if that or the certificate is
+    invalid."""
 
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving

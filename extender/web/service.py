@@ -63,11 +63,8 @@ LEASE = "phasewise-extender"
 
 
 class Service:
-    """One replica. `app` answers 503 until everything has been listed and this replica leads.
-
-    `lease_namespace`: of the Lease for leader election; empty for a single replica. `controller_namespace`: of the gang
-    controller's reservations.
-    """
+    """One replica. `app` answers 503 until everything has been listed and this replica leads; without a
+    `lease_namespace` it always does. `controller_namespace`: of the gang controller's reservations."""
 
     def __init__(
         self,

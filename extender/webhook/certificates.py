@@ -38,11 +38,8 @@ BACKDATED_S = 300.0  # certificates are backdated by this much, as clocks differ
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """A serving certificate with its key and authorities; PEM.
-
-    `authorities`: certificates of the authority and, while it is valid, of the previous one, so that old certificates
-    stay trusted during a renewal.
-    """
+    """A serving certificate with its key and the certificates of its authority and, while it is valid, of the previous
+    one, so that old certificates stay trusted during a renewal; PEM."""
 
     certificate: bytes
     key: bytes
@@ -61,10 +58,8 @@ class CertificateBundle:
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def needs_renewal(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether the certificate expires soon, is not valid yet (made with a wrong clock) or lacks one of these names.
-
-        Raises BadCertificate if it is malformed.
-        """
+        """Whether it expires soon, is not valid yet (made with a wrong clock) or lacks a name; BadCertificate if
+        malformed."""
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
         begun = shown.not_valid_before_utc.timestamp() <= now_s
@@ -143,11 +138,8 @@ Json = Mapping[str, Any]
 
 
 class CertificateKeeper:
-    """Keeps the certificate valid: `loop` repeats `ensure`.
-
-    The API server reaches us by `names`, and trusts the certificate by the MutatingWebhookConfiguration
-    `configuration`; a server reads certificate and key from `file`.
-    """
+    """Keeps the certificate valid: `loop` repeats `ensure`. The API server reaches us by `names`, and trusts us by the
+    MutatingWebhookConfiguration `configuration`; a server reads certificate and key from `file`."""
 
     def __init__(
         self,
@@ -165,10 +157,8 @@ class CertificateKeeper:
         self.loop = PeriodicTask("certificate", self.ensure, lambda: PERIOD_S)
 
     def ensure(self) -> None:
-        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
-
-        Raises ApiError: a request failed. The file is only written once the certificate is trusted.
-        """
+        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree, or raise
+        ApiError. The file is only written once the certificate is trusted."""
         configuration = self._api.get(self._configuration_path)
         bundle = self._shared_bundle()
         self._trust(bundle, configuration)
