@@ -17,22 +17,12 @@ class BadRequest(ExtenderError):
     status, exit_code = 400, 2
 
 
-class TooLarge(ExtenderError):
-    """The body exceeds the limit."""
+class NotServed(ExtenderError):
+    """A valid request that is not answered: it is too large or too slow, or we are not ready."""
 
-    status = 413
-
-
-class TooSlow(ExtenderError):
-    """The body did not arrive in time."""
-
-    status = 408
-
-
-class NotReady(ExtenderError):
-    """The cluster has not been listed yet, or another replica leads."""
-
-    status = 503
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
 
 
 class BadCertificate(ExtenderError):

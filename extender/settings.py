@@ -52,12 +52,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How pods are filtered and scored."""
-
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))  # scorer -> weight
     limits: Limits = field(default_factory=Limits)
     grid: Grid = field(default_factory=Grid)
-    sizes: Sizes = field(default_factory=lambda: Sizes(FFDL))
+    sizes: Sizes = field(default_factory=lambda: FFDL)
     # pods of these schedulers are ours; other pods are if a label or annotation says so, or if the history of their
     # workload is known
     schedulers: frozenset[str] = frozenset({"phasewise"})

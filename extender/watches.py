@@ -26,7 +26,6 @@ class Watches:
         return iter(self._watches)
 
     def start(self) -> None:
-        """Start all watches; returns at once."""
         gc.set_threshold(GC_THRESHOLD)
         for watch in self._watches:
             watch.start()
@@ -55,7 +54,6 @@ class Watches:
 
     @property
     def unreadable(self) -> int:
-        """Number of objects that cannot be parsed and are ignored."""
         return sum(len(watch.broken) for watch in self._watches)
 
 
@@ -63,10 +61,8 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """Calls `do` repeatedly on a thread of its own until stopped. Failures are logged and do not end it.
-
-    `wake` ends the pause of `max_pause_s` before a call early, but not that of `min_pause_s`, which follows it.
-    """
+    """Calls `do` repeatedly on a thread of its own; failures are logged. `wake` ends the pause of `max_pause_s` before
+    a call early, but not that of `min_pause_s`, which follows it."""
 
     def __init__(
         self,
@@ -80,7 +76,6 @@ class PeriodicTask:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which begins with a pause."""
         self._thread.start()
 
     def wake(self) -> None:

@@ -130,7 +130,8 @@ def command(
         planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
-    Server(app, Serving(address)).run(elected, controller, waker, mover)
+    of_moves = (mover.watches, mover.loop) if mover is not None else ()
+    Server(app, Serving(address)).run(elected, controller, waker.loop if waker else None, *of_moves)
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:

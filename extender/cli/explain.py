@@ -87,7 +87,9 @@ def command(
     if file:
         decision = decide_offline(Path(what), settings, dumps, connect, max_nodes)
     elif namespace and pod and "/" not in pod and not dumps:
-        decision = ask_server(server, namespace, pod, max_nodes, authority=authority, certificate=certificate, key=key)
+        decision = ask_server(
+            server, namespace, pod, max_nodes, ca_certs=authority, cert_file=certificate, key_file=key
+        )
     else:
         raise Misuse(f"{what}: neither a file nor NAMESPACE/POD.")
     if as_json:
@@ -96,23 +98,11 @@ def command(
         show(decision, decided=not file)
 
 
-def ask_server(
-    server: str,
-    namespace: str,
-    pod: str,
-    nodes: int,
-    *,
-    authority: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-) -> DecisionJson:
-    """The decision of a running extender on a pod, with at most so many nodes.
-
-    Raises NotAnswered: the server does not answer, or keeps no decision on this pod.
-    """
-    given = {"ca_certs": authority, "cert_file": certificate, "key_file": key}
-    files: dict[str, Any] = {name: str(file) for name, file in given.items() if file is not None}
-    pool = urllib3.PoolManager(**files)
+def ask_server(server: str, namespace: str, pod: str, nodes: int, **files: Path | None) -> DecisionJson:
+    """A running extender's last decision on a pod, with at most so many nodes, or NotAnswered; `files` are those of
+    urllib3."""
+    given: dict[str, Any] = {name: str(file) for name, file in files.items() if file is not None}
+    pool = urllib3.PoolManager(**given)
     url = f"{server.rstrip('/')}/explain/{namespace}/{pod}?nodes={nodes}"
     try:
         answer = pool.request("GET", url, timeout=TIMEOUT_S, retries=False, redirect=False)
@@ -143,10 +133,8 @@ def decide_offline(
 
 
 def show(decision: DecisionJson, *, decided: bool) -> None:
-    """Print a summary of the decision, then a table of nodes and reasons, the best first.
-
-    `decided`: made by a server for a scheduler, not just evaluated now.
-    """
+    """Print a summary of the decision (`decided` by a server, or just evaluated), then nodes and reasons, the best
+    first."""
     console = Console(soft_wrap=True, highlight=False)
     source = decision["demandFrom"] or "nothing"
     console.print(f"{decision['pod']}: workload {decision['workload']}, expected use from {source}")

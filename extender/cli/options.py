@@ -12,7 +12,7 @@ import orjson
 
 from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, Sizes, checked_sizes
-from extender.scoring.combine import parse_weights
+from extender.scoring.scorers import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION, FiniteRange
 from recommender.cluster.errors import BadQuantity
@@ -25,8 +25,6 @@ FORECAST_CELLS = 24
 
 
 def scoring_options(command: Command) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as `settings`."""
-
     @click.option("--weights", default="", help="Scorer weights: complement=3,specon=1; others keep their default.")
     @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Our schedulers.")
     @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")
@@ -82,7 +80,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
             weights={**DEFAULT_WEIGHTS, **parse_weights(weights)},
             limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
             grid=Grid(horizon_s / FORECAST_CELLS, FORECAST_CELLS),
-            sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
+            sizes=read_sizes(sizes_file) if sizes_file else FFDL,
             schedulers=frozenset(schedulers),
             hold_s=hold_s,
         )
@@ -92,10 +90,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
 
 
 def read_sizes(file: Path) -> Sizes:
-    """Read T-shirt sizes from a JSON file.
-
-    Raises BadInput, Misuse: it is not such a table; says what is wrong.
-    """
+    """T-shirt sizes from a JSON file; BadInput or Misuse if it is not such a table."""
     remedy = 'Write {"2-V100": {"cpu": "42", "memory": "48Gi"}}.'
     try:
         raw = orjson.loads(file.read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 
 from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving
-from extender.webhook.certificates import CertificateKeeper, CertificateLocation
+from extender.webhook.certificates import CertificateKeeper
 from extender.webhook.reviewing import handlers
 from recommender import __version__
 from recommender.cli.connection import connection_options
@@ -51,7 +50,7 @@ def command(
     api = connect(user_agent=f"phasewise-webhook/{__version__}")
     app = App(Telemetry("webhook"), handlers(scheduler), lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
-        location = CertificateLocation(namespace, secret, names, configuration, Path(folder) / "serving.pem")
-        keeper = CertificateKeeper(api, location, time.time)
+        file = Path(folder) / "serving.pem"
+        keeper = CertificateKeeper(api, namespace, secret, names, configuration, file)
         keeper.ensure()
-        Server(app, Serving(address, location.file)).run(keeper.loop)
+        Server(app, Serving(address, file)).run(keeper.loop)

@@ -27,20 +27,13 @@ known."""
 
 
 class Refusal(NamedTuple):
-    """Why a request is refused, and the HTTP status that says so."""
-
     status: int
     problem: str
 
 
 class AccessCheck:
-    """Has the API server authenticate bearer tokens and authorise their users.
-
-    Tokens are cached as hashes and never logged.
-
-    `api`: preferably with its own rate limit (`Api.with_rate_limit`), so that invalid tokens do not delay other
-    requests.
-    """
+    """Has the API server authenticate bearer tokens, which are cached as hashes and never logged, and authorise their
+    users. `api` preferably has its own rate limit, so that invalid tokens delay nothing else."""
 
     def __init__(self, api: Api, clock: MonotonicClock = time.monotonic) -> None:
         self._api, self._clock = api, clock

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.dashboard.drawing import Drawing, History, draw, draw_progress
-from extender.dashboard.job import Job, Running
+from extender.dashboard.job import AMOUNTS, Job, Running, by_resource
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from recommender.report.profile_words import reasons
@@ -17,13 +17,12 @@ Json = dict[str, Any]
 
 MAX_CONTAINERS = 64
 MAX_DRAWN = 4
-SHOWN = ("use", "request", "limit", "target")
 
 
 def detail(job: Job, history: History, now_s: float) -> Json:
     """The whole page except for the charts, as plain data."""
-    published, vpa = recommendations_in(job.vpa.status), job.vpa.status
-    entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
+    recommended = (job.vpa.status.get("recommendation") or {}).get("containerRecommendations") or ()
+    entries = {str(one.get("containerName")): one for one in recommended}
     profile_entries = job.profile.containers
     return {
         "now": now_s,
@@ -40,7 +39,7 @@ def detail(job: Job, history: History, now_s: float) -> Json:
         "count": len(job.containers),
         "yaml": {
             name: fixed_requests(name, one, profile_entries.get(name, {}), job, history)
-            for name, one in sorted(published.items())
+            for name, one in sorted(recommendations_in(job.vpa.status).items())
         },
     }
 
@@ -77,10 +76,6 @@ def fixed_requests(
     return f"resources:\n  requests:\n{lines}"
 
 
-def _recommended(status: Any) -> list[Json]:
-    return (status.get("recommendation") or {}).get("containerRecommendations") or []
-
-
 def _row(one: Running) -> Json:
     return {
         "pod": one.key.pod,
@@ -93,7 +88,7 @@ def _row(one: Running) -> Json:
         "value": one.value,
         "restarts": one.restarts,
         "deferred": one.deferred,
-        "cpuCores": {what: getattr(one, what)[CPU] for what in SHOWN},
-        "memoryBytes": {what: getattr(one, what)[MEMORY] for what in SHOWN},
-        "declared": {"cpuCores": one.declared[CPU], "memoryBytes": one.declared[MEMORY]},
+        "cpuCores": {what: getattr(one, what)[CPU] for what in AMOUNTS},
+        "memoryBytes": {what: getattr(one, what)[MEMORY] for what in AMOUNTS},
+        "declared": by_resource(one.declared),
     }

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from extender.dashboard.job import Running
+from extender.dashboard.job import AMOUNTS, Running
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_time_s
 
-COLUMNS = ("use", "request", "limit", "target")
-ROW_LENGTH = 2 * len(COLUMNS) + 6
-PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), ROW_LENGTH)
+ROW_LENGTH = 2 * len(AMOUNTS) + 6
+PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
 HISTORY_LENGTH = 240  # an hour at 15 s: 13 kB per container
 
 
@@ -35,7 +34,6 @@ class History:
         self._lock = threading.Lock()
 
     def add(self, now_s: float, running: Iterable[Running]) -> None:
-        """Record one sample of each container."""
         with self._lock:
             self._add(now_s, running)
 
@@ -56,7 +54,7 @@ class History:
         self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
-        """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `COLUMNS`, phase, last
+        """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `AMOUNTS`, phase, last
         OOM kill, deferred resize, training value, reverted resize, last checkpoint; times relative to the sample."""
         with self._lock:
             if key not in self._rings:
@@ -131,7 +129,6 @@ class Scale:
 
     @classmethod
     def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Scale:
-        """A scale that covers all these times."""
         span_s = now_s - float(moments[0]) if len(moments) else 0.0
         return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + 1.0)
 
@@ -149,7 +146,6 @@ class Scale:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
 
     def empty(self, title: str, words: Callable[[float], str]) -> Drawing:
-        """A chart with axes only."""
         ticks = [self.low + share * (self.high - self.low) for share in (0.0, 0.5, 1.0)]
         return Drawing(
             title,
@@ -164,15 +160,12 @@ class Scale:
 def draw(
     resource: int, moments: FloatArray, rows: FloatArray, entry: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
-    """The chart of CPU or memory of one container, by `History.of` and its entry in the PhaseProfile.
-
-    The demand of its class is not drawn if its age is unknown (NaN).
-    """
+    """The chart of CPU or memory of one container; without the demand of its class if its age is unknown (NaN)."""
     why = entry.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
     future_s = Scale.of(moments, now_s, 0.0, 1.0).future_s
     demand = list(_demand(resource, entry, age_s, future_s))
-    series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
+    series = {what: rows[:, 2 * place + resource] for place, what in enumerate(AMOUNTS)}
     known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
     scale = Scale.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
     made = scale.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
@@ -252,7 +245,7 @@ def _demand(resource: int, entry: Mapping[str, Any], age_s: float, future_s: flo
 def _marks(moments: FloatArray, rows: FloatArray, resource: int, x: Any) -> Iterator[Mark]:
     words = format_cpu if resource == CPU else format_memory
     for kind, what in (("asked", "target"), ("applied", "request")):
-        amounts = rows[:, 2 * COLUMNS.index(what) + resource]
+        amounts = rows[:, 2 * AMOUNTS.index(what) + resource]
         for at in np.flatnonzero(amounts[1:] != amounts[:-1]) + 1:
             if np.isfinite(amounts[at - 1 : at + 1]).all():
                 yield Mark(x(moments[at]), kind, f"{kind} {words(amounts[at])}, {words(amounts[at - 1])} before")

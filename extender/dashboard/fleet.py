@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from extender.dashboard.job import Job
+from extender.dashboard.job import Job, by_resource
 from extender.dashboard.watching import ClusterView
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.records import CPU, MEMORY
@@ -30,7 +30,7 @@ def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
         **place,
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
-        "saved": {"cpuCores": _sum(one[CPU] for one in saved), "memoryBytes": _sum(one[MEMORY] for one in saved)},
+        "saved": by_resource((_sum(one[CPU] for one in saved), _sum(one[MEMORY] for one in saved))),
         "atRisk": sum(bool(risks and risks[0][0] > 1) for _, risks in ranked),
         "words": words,
         "troubles": _first(seen.troubles, MAX_TROUBLES),
@@ -65,9 +65,8 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
-    """The table row of one job."""
     status = job.profile.status
-    sums, saved = job.sums(), job.saved(now_s)
+    sums = job.sums()
     return {
         "namespace": job.key.namespace,
         "name": job.key.name,
@@ -76,7 +75,7 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
         **{what: str(status.get(what, "")) for what in ("phase", "next", "when", "confidence", "category", "why")},
         "cpuCores": {what: pair[CPU] for what, pair in sums.items()},
         "memoryBytes": {what: pair[MEMORY] for what, pair in sums.items()},
-        "saved": {"cpuCores": saved[CPU], "memoryBytes": saved[MEMORY]},
+        "saved": by_resource(job.saved(now_s)),
         "kills": sum(one.killed_s == one.killed_s for one in job.containers),
         "move": job.profile.move,
         "risks": [words for _, words in risks[:MAX_RISKS]],
@@ -117,9 +116,8 @@ def classes(seen: ClusterView, words: str = "", page: int = 1) -> Json:
 
 
 def _container(name: str, entry: Mapping[str, Any]) -> Json:
-    """Number of runs, peaks, and demand by the age of a run.
-
-    If k of n runs exceeded some amount of memory, the next one does with probability at most (k + 1) / (n + 1)."""
+    """Runs, peaks, and demand by the age of a run. If k of n runs exceeded some amount of memory, the next one does
+    with probability at most (k + 1) / (n + 1)."""
     demand = entry.get("demand") or {}
     runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
     cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []

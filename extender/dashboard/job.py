@@ -1,22 +1,79 @@
-"""Jobs as the pages show them: a VPA of ours with its PhaseProfile and pods."""
+"""Jobs as the pages show them: a VPA of ours with its PhaseProfile and pods; and pods that no node takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from extender.dashboard.profile import NO_PROFILE, Profile
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
+from extender.pods.reading import refusal_in
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod, read_pod
 from recommender.cluster.objects.quantities import Pair
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import RESIZE_PENDING
 from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
-from recommender.records import CPU, MEMORY, Sample
+from recommender.records import CPU, MEMORY, Sample, or_nan
 from recommender.units import format_duration, parse_time_s
+
+MAX_MESSAGE = 400
+GATED = "SchedulingGated"  # reason of a pod that the scheduler has not considered yet, as a gang that waits
+STATE = "state"  # the recommender's private state in a profile: most of its bytes, and not needed here
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A PhaseProfile; `status` is without `STATE`, `move` the controller's last text on a move."""
+
+    key: ObjectKey
+    of_class: bool
+    status: Mapping[str, Any]
+    move: str
+
+    @property
+    def containers(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entries of containers, by name."""
+        return {str(one.get("name")): one for one in self.status.get("containers") or ()}
+
+
+NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")  # stands for a profile that does not exist yet
+
+
+@reads("PhaseProfile")
+def read_profile(raw: Fields) -> Profile:
+    metadata, status = raw.child("metadata"), raw.child("status")
+    for part in ("containers", "pods", "conditions"):
+        list(status.children(part))  # fail here, not on a page, if one is not an object
+    key = read_key(metadata)
+    return Profile(
+        key,
+        raw.child("spec").flag("class") and key.name.startswith(CLASS_PREFIX),
+        {name: value for name, value in status.raw.items() if name != STATE},
+        metadata.string_map("annotations").get(MOVE, "")[:MAX_MESSAGE],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod(Pod):
+    """An unschedulable pod with the scheduler's message, and since when (unix seconds, NaN if unknown)."""
+
+    refusal: str
+    refused_since_s: float
+
+
+def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
+    pod = read_pod(raw)
+    condition = Fields({}) if pod.node or pod.finished else refusal_in(Fields(raw).child("status"))
+    if not condition.raw or condition.text("reason") == GATED:
+        return pod
+    known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
+    return RefusedPod(**known, refusal=condition.text("message")[:MAX_MESSAGE],
+                      refused_since_s=or_nan(condition.time_s("lastTransitionTime")))  # fmt: skip
+
 
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
@@ -30,6 +87,11 @@ SERVING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet
 """Kinds of serving workloads, which lose no work in a kill."""
 
 BENIGN_CONDITIONS = frozenset({"RecommendationProvided", "NoPodsMatched"})
+AMOUNTS = ("use", "request", "limit", "target")
+
+
+def by_resource(pair: Pair) -> dict[str, float]:
+    return {"cpuCores": pair[CPU], "memoryBytes": pair[MEMORY]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +137,15 @@ class Job:
         return self.vpa.key
 
     def sums(self) -> dict[str, Pair]:
-        """Use, request, limit and target of all containers together; NaN if any is missing."""
-        return {
-            what: (
-                math.fsum(getattr(one, what)[CPU] for one in self.containers) if self.containers else math.nan,
-                math.fsum(getattr(one, what)[MEMORY] for one in self.containers) if self.containers else math.nan,
-            )
-            for what in ("use", "request", "limit", "target")
-        }
+        """The `AMOUNTS` of all containers together; NaN if any is missing."""
+        if not self.containers:
+            return dict.fromkeys(AMOUNTS, UNKNOWN)
+        pairs = {what: [getattr(one, what) for one in self.containers] for what in AMOUNTS}
+        return {what: (math.fsum(p[CPU] for p in of), math.fsum(p[MEMORY] for p in of)) for what, of in pairs.items()}
 
     def saved(self, now_s: float) -> Pair:
-        """Declared minus present requests of all containers where both are known; NaN if none.
-
-        Net of kills in the last hour, whose lost work is repeated with the present requests; serving workloads lose
-        none.
-        """
+        """Declared minus present requests where both are known, NaN if none; net of kills in the last hour, whose lost
+        work is repeated with the present requests. Serving workloads lose none."""
         ends = self.vpa.target.kind not in SERVING_KINDS
         return self._saved(CPU, now_s, ends), self._saved(MEMORY, now_s, ends)
 
@@ -106,11 +162,7 @@ class Job:
     def conditions(self) -> Iterator[tuple[str, str]]:
         """Conditions of VPA and profile that indicate problems: (type, message)."""
         for condition in (*(self.vpa.status.get("conditions") or ()), *(self.profile.status.get("conditions") or ())):
-            if (
-                isinstance(condition, Mapping)
-                and condition.get("status") == "True"
-                and condition.get("type") not in BENIGN_CONDITIONS
-            ):
+            if condition.get("status") == "True" and condition.get("type") not in BENIGN_CONDITIONS:
                 yield str(condition.get("type")), str(condition.get("message") or condition.get("reason") or "")
 
     def risks(self, now_s: float) -> list[tuple[int, str]]:
@@ -131,10 +183,8 @@ def jobs_of(
     recommender: str,
     saved_before: SavedBefore = lambda key, moment_s: -math.inf,
 ) -> dict[ObjectKey, Job]:
-    """The VPAs that name the recommender or have a profile, each with the pods in its profile.
-
-    `saved_before`: time of the last checkpoint of a container before a time, minus infinity if none was seen.
-    """
+    """The VPAs that name the recommender or have a profile, with the pods in it; `saved_before` gives the time of a
+    container's last checkpoint before a time, minus infinity for none."""
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:
@@ -145,11 +195,7 @@ def jobs_of(
 
 
 def _running(
-    vpa: Vpa,
-    profile: Profile,
-    pods: Mapping[str, Pod],
-    usage: Mapping[ContainerKey, Sample],
-    saved_before: SavedBefore,
+    vpa: Vpa, profile: Profile, pods: Mapping[str, Pod], usage: Mapping[ContainerKey, Sample], saved_before: SavedBefore
 ) -> Iterator[Running]:
     published, entries_of = recommendations_in(vpa.status), profile.containers
     entries_by_uid: dict[str, list[Mapping[str, Any]]] = {}
@@ -174,19 +220,11 @@ def _running(
                 UNKNOWN if one is None else one.target,
                 (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
                 state.restart_count, killed_s, lost_s, deferred,
-                any(rail.get("name") == "room" for rail in _rails(declared)),
+                any(rail["name"] == "room" for rail in (declared.get("why") or {}).get("rails") or ()),
                 state.started_s or math.nan,
                 str(progress.get("stage", "")), saved_s,
                 str(progress.get("category", "")), str(progress.get("metric", "")), _amount(progress, "value"),
             )  # fmt: skip
-
-
-def _rails(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The guard rails that acted."""
-    why = entry.get("why")
-    for rail in (why.get("rails") or ()) if isinstance(why, Mapping) else ():
-        if isinstance(rail, Mapping):
-            yield rail
 
 
 def _moment_s(entry: Mapping[str, Any], name: str) -> float:

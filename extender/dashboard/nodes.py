@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from extender.dashboard.job import Running
-from extender.dashboard.profile import RefusedPod
+from extender.dashboard.job import RefusedPod, Running, by_resource
 from extender.dashboard.watching import ClusterView
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -26,10 +25,8 @@ MAX_MOVES = 200
 
 
 def nodes(seen: ClusterView) -> Json:
-    """The load of nodes (the fullest first), pending pods and gangs (the longest waiting first), and moves.
-
-    The forecast of a node is that of its pods' profiles; a pod without one counts by its requests.
-    """
+    """The load of nodes (the fullest first), pending pods and gangs (the longest waiting first), and moves. A pod
+    without a profile is forecast to use its requests."""
     by_node: dict[str, list[Pod]] = {}
     for pod in seen.pods.values():
         if pod.node and not pod.finished:
@@ -86,7 +83,7 @@ def _row(
         "node": name,
         "pods": len(pods),
         "ours": len(names),
-        "allocatable": {"cpuCores": allocatable[CPU], "memoryBytes": allocatable[MEMORY]},
+        "allocatable": by_resource(allocatable),
         "share": {
             what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
             for what, amounts in (("requests", requests), ("use", used), ("forecast", forecast))

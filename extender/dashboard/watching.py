@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from extender.dashboard.drawing import History
-from extender.dashboard.job import Job, jobs_of
-from extender.dashboard.profile import Profile, read_profile, read_shown_pod
+from extender.dashboard.job import Job, Profile, jobs_of, read_profile, read_shown_pod
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
@@ -38,12 +37,8 @@ class ClusterView(NamedTuple):
 
 
 class ClusterWatch:
-    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest.
-
-    Each page is rendered from one view, so it is consistent and costs the API server no request.
-
-    `recommender`: VPAs that name it are shown even without a profile.
-    """
+    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest. Each page is
+    rendered from one view, so it is consistent and costs the API server no request."""
 
     def __init__(
         self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: WallClock = time.time
@@ -82,9 +77,14 @@ class ClusterWatch:
         return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "building the first view"
 
     def refresh(self) -> None:
-        """Build a new view."""
         now_s = self._clock()
-        usage, troubles = self._usage()
+        usage, troubles = dict[ContainerKey, Sample](), list[str]()
+        try:
+            report = read_usage(self._api)
+            usage.update(report.samples)
+            troubles += [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
+        except (ApiError, BadCredentials) as error:
+            troubles.append(f"use is unknown: {error}")
         for what, watch in self._by_name.items():
             if watch.problem:
                 troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
@@ -96,13 +96,6 @@ class ClusterWatch:
         classes = {key: profile for key, profile in profiles.items() if profile.of_class}
         self.history.add(now_s, (one for job in jobs.values() for one in job.containers))
         self.seen = ClusterView(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))
-
-    def _usage(self) -> tuple[Mapping[ContainerKey, Sample], list[str]]:
-        try:
-            report = read_usage(self._api)
-        except (ApiError, BadCredentials) as error:
-            return {}, [f"use is unknown: {error}"]
-        return dict(report.samples), [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
     def _refresh_if_synced(self) -> None:
         if self.watches.synced:

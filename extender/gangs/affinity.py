@@ -18,7 +18,7 @@ from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NO
 
 Bools = NDArray[np.bool_]
 
-GREATER, LESS = "Gt", "Lt"
+COMPARISONS = {"Gt": np.greater, "Lt": np.less}  # of a label, parsed as an integer, with a bound
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 """As the scheduler parses integers; Python's `int` also accepts `1_0`, which is a valid label value."""
 NODE_NAME = "metadata.name"
@@ -27,29 +27,15 @@ VOLUMES = "volumes"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A label, parsed as an integer, compared with a bound."""
-
-    key: str
-    operator: str
-    bound: int
-
-
-Condition = Requirement | Comparison
-
-
-@dataclass(frozen=True, slots=True)
 class Term:
     """All conditions must be met; a term without conditions matches no node."""
 
-    labels: tuple[Condition, ...]
-    fields: tuple[Condition, ...]
+    labels: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
-    """The parts of a pod's spec that rule out nodes."""
-
     selector: tuple[tuple[str, str], ...] = ()  # labels that a node must have
     # terms of the required node affinity, at least one of which must match; None without such an affinity
     terms: tuple[Term, ...] | None = None
@@ -58,11 +44,9 @@ class NodeConstraints:
 
 
 class _Column(NamedTuple):
-    """A label of all nodes."""
-
-    place: NDArray[np.int64]  # int64 (n,): place of each node's value in `values`, -1 without the label
+    place: NDArray[np.int64]  # (n,): place of each node's value in `values`, -1 without the label
     values: Mapping[str, int]  # value -> place
-    # number, is_number: int64 and bool, by place: the value as an integer, and whether it is one
+    # number, is_number: by place: the value as an integer, and whether it is one
     number: NDArray[np.int64]
     is_number: Bools
 
@@ -71,12 +55,8 @@ class _Column(NamedTuple):
         values = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
         is_number = np.array([bool(WHOLE_NUMBER.fullmatch(text)) for text in values], dtype=bool)
         number = np.array([int(text) if WHOLE_NUMBER.fullmatch(text) else 0 for text in values], dtype=np.int64)
-        return cls(
-            np.array([-1 if text is None else values[text] for text in texts], dtype=np.int64),
-            values,
-            number,
-            is_number,
-        )
+        place = np.array([-1 if text is None else values[text] for text in texts], dtype=np.int64)
+        return cls(place, values, number, is_number)
 
 
 class _Table:
@@ -86,22 +66,19 @@ class _Table:
     def __init__(self, rows: Sequence[Mapping[str, str]]) -> None:
         self._rows, self._known, self._columns = rows, frozenset[str]().union(*rows), dict[str, _Column]()
 
-    def matching(self, condition: Condition) -> Bools:
+    def matching(self, condition: Requirement) -> Bools:
         """(n,): the nodes that meet a condition. As in Kubernetes, `NotIn` is also met without the label."""
         column = self._column(condition.key)
         chosen = np.zeros(len(column.values) + 1, dtype=bool)  # by place; the last is that of nodes without the label
-        if isinstance(condition, Comparison):
-            beyond = (
-                column.number > condition.bound if condition.operator == GREATER else column.number < condition.bound
-            )
-            chosen[:-1] = beyond & column.is_number
+        if condition.operator in COMPARISONS:
+            (bound,) = map(int, condition.values)
+            chosen[:-1] = COMPARISONS[condition.operator](column.number, bound) & column.is_number
         elif condition.operator in (IN, NOT_IN):
             chosen[[column.values[value] for value in condition.values if value in column.values]] = True
         else:
             chosen[:-1] = True
         found: Bools = chosen[column.place]
-        negated = not isinstance(condition, Comparison) and condition.operator in (NOT_IN, DOES_NOT_EXIST)
-        return ~found if negated else found
+        return ~found if condition.operator in (NOT_IN, DOES_NOT_EXIST) else found
 
     def _column(self, key: str) -> _Column:
         if key not in self._known:
@@ -179,7 +156,6 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
 
 
 def _requested(spec: Fields) -> Iterator[str]:
-    """The resources that the containers request."""
     for container in (*spec.children("initContainers"), *spec.children("containers")):
         yield from container.child("resources").child("requests").raw
 
@@ -195,12 +171,11 @@ def _term(entry: Fields) -> Term:
         return Term((), ())
 
 
-def _condition(entry: Fields) -> Condition:
+def _condition(entry: Fields) -> Requirement:
     key, operator, values = entry.required("key"), entry.required("operator"), entry.texts("values")
-    if operator in (GREATER, LESS):
+    if operator in COMPARISONS:
         if len(values) != 1 or not WHOLE_NUMBER.fullmatch(values[0]):
             raise BadField(entry.at("values"), "is not a single integer")
-        return Comparison(key, operator, int(values[0]))
-    if operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
+    elif operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
         raise BadField(entry.at("operator"), f"is {operator[:40]!r}, not an operator of node affinity")
     return Requirement(key, operator, frozenset(values))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from extender.gangs.decide import ADMITTED, WAITING, Note, Timeouts, decide
-from extender.gangs.gang import Gang, gangs_of
+from extender.gangs.gang import gangs_of
 from extender.gangs.ledger import (
     Admitter,
     Ledger,
@@ -25,9 +25,7 @@ from extender.gangs.ledger import (
     still_needed,
     with_reservations,
 )
-from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity
-from extender.gangs.plan import Assignment
-from extender.gangs.reading import read_member, read_node_capacity
+from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity, read_member, read_node_capacity
 from extender.gangs.sizes import JobSizes
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
@@ -47,8 +45,6 @@ mostly wait for our rate limit or the server."""
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """Intervals and limits of the controller."""
-
     # min_pause_s, period_s: shortest and longest time between two runs; changes of pods and nodes trigger one
     min_pause_s: float = 0.1
     period_s: float = 5.0
@@ -99,27 +95,22 @@ class Controller:
         self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=self._changed)
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
-        self.ledger = Ledger(api, namespace, monotonic)
-        """The reservations; other writers must hold its lock."""
+        self.ledger = Ledger(api, namespace, monotonic)  # the reservations; other writers must hold its lock
         self._admitter = Admitter(api, self.ledger, leads, self._gate_removed)
         self._gates_removed: dict[str, float] = {}
         self._failures: dict[tuple[str, str], _Failure] = {}
         self._events_written: dict[tuple[str, str], tuple[str, float]] = {}
         self._sizes = JobSizes(api, self._options.size_ttl_s, self._options.no_size_ttl_s, monotonic)
         self._last_run_cpu_s = 0.0
-        self.admitted = 0
-        """Gangs admitted since the start."""
-        self.waiting = 0
-        """Gated gangs at the last run."""
+        self.admitted = 0  # gangs admitted since the start
+        self.waiting = 0  # gated gangs at the last run
 
     def start(self) -> Controller:
-        """Start the watches and the loop."""
         self.watches.start()
         self._loop.start()
         return self
 
     def stop(self) -> None:
-        """Stop the loop, after the run in progress, and the watches."""
         self._loop.stop()
         self.watches.stop()
 
@@ -178,8 +169,10 @@ class Controller:
         self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting
-        if not self._admit(gang, decision.reserved_nodes):
+        admit = partial(self._admitter.admit, gang, decision.reserved_nodes, now_s, timeouts.bind_within_s)
+        if not self._attempt(gang.key, admit):
             return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
+        self.admitted += 1
         return [note for note in decision.notes if note.reason == ADMITTED] + waiting
 
     def _reconcile_without_reservations(self, pods: Collection[Member], why: str) -> Sequence[Note]:
@@ -203,12 +196,6 @@ class Controller:
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
-    def _admit(self, gang: Gang, reserved_nodes: Assignment) -> bool:
-        hold_s = self._options.timeouts.bind_within_s
-        done = self._attempt(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
-        self.admitted += done
-        return done
-
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
         backed_off = self._backed_off()
@@ -217,7 +204,6 @@ class Controller:
                 self._attempt(key, partial(self._admitter.remove_gate, pod))
 
     def _backed_off(self) -> dict[tuple[str, str], str]:
-        """Gangs and pods not to try again yet, and why."""
         return {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
 
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
@@ -251,16 +237,12 @@ class Controller:
             if (left := left - len(pods)) < 0:
                 return
             self._events_written[key] = (note.text, now_s)
-            self._write_event(note, pods)
-
-    def _write_event(self, note: Note, pods: Sequence[Member]) -> None:
-        warning = note.reason not in (ADMITTED, WAITING)
-        if note.reason == ADMITTED:
-            log.info("%s: %s", note.gang, note.message)
-        text = f"gang {note.gang.name.rpartition('=')[2]}: {note.message}"
-        for pod in pods:
-            if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
-                return
+            if note.reason == ADMITTED:
+                log.info("%s: %s", note.gang, note.message)
+            warning, text = note.reason not in (ADMITTED, WAITING), f"gang {note.gang.short_name}: {note.message}"
+            for pod in pods:
+                if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
+                    break
 
     def _prune(self, notes: Sequence[Note]) -> None:
         """Drop expired state, but keep the back-off of gangs that are still waiting."""

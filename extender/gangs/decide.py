@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -27,16 +28,9 @@ from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, best_fit, plan
 from recommender.units import counted
 
-ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
-    "GangAdmitted",
-    "GangWaiting",
-    "GangNeverFits",
-    "GangIncomplete",
-    "GangInvalid",
-    "GangNotBound",
-    "GangNotGated",
-)
-"""Event reasons."""
+# reasons of events
+ADMITTED, WAITING, NEVER_FITS, INCOMPLETE = "GangAdmitted", "GangWaiting", "GangNeverFits", "GangIncomplete"
+INVALID, UNBOUND, UNGATED = "GangInvalid", "GangNotBound", "GangNotGated"
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
@@ -47,8 +41,6 @@ NO_BACKOFF: BackedOff = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of decisions."""
-
     incomplete_s: float = 10.0  # how long members may be missing before an event says so
     # how long an admitted gang that is not fully bound, or whose rest does not fit, holds up others
     bind_within_s: float = 300.0
@@ -61,10 +53,8 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What an event says of a gang; the text stays the same while nothing changes.
-
-    `detail`: appended to the text. A change of it alone is no reason to write the event again, as it changes often.
-    """
+    """What an event says of a gang. A change of the `detail` behind the text alone is no reason to write it again, as
+    it changes often."""
 
     gang: Gang
     reason: str
@@ -78,8 +68,6 @@ class Note:
 
 @dataclass(frozen=True)
 class GangDecision:
-    """The actions to take."""
-
     # admit, reserved_nodes: the gang to admit, and the node to reserve for each gated member
     admit: Gang | None = None
     reserved_nodes: Assignment = field(default_factory=dict)
@@ -97,10 +85,8 @@ def decide(
     timeouts: Timeouts,
     backed_off: BackedOff = NO_BACKOFF,
 ) -> GangDecision:
-    """Decide from scratch, by all pods, with their reservations, and all nodes of the cluster.
-
-    Gangs in `backed_off`, whose admission is retried later, keep their reservations only if partly admitted.
-    """
+    """Decide from scratch. Gangs in `backed_off`, to be retried later, keep their reservations only if partly
+    admitted."""
     pods = list(pods)
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]
     gangs = gangs_of(pods, size_of)
@@ -125,7 +111,7 @@ def decide(
 
 def _partly_admitted(gang: Gang) -> bool:
     """Whether any member with a reservation is past the gate."""
-    return any(GATE not in member.gates for member in gang.with_reservation)
+    return any(member.reserved_node for member in gang.past_gate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +132,8 @@ class _Occupant:
 
 
 def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list[_Occupant]:
-    """The pods that occupy capacity or are about to: neither finished nor gated.
-
-    A pod that has been unscheduled for `bind_within_s` does not count: otherwise one that waits for its volume, or
-    names a scheduler that does not exist, would block gangs for ever.
-    """
+    """The pods that occupy capacity or are about to: neither finished nor gated, nor unscheduled for `bind_within_s`.
+    Otherwise one that waits for its volume, or names a scheduler that does not exist, would block gangs for ever."""
 
     def expected(each: _Occupant) -> bool:
         return not (each.pod.gates or now_s - each.arrived_s >= timeouts.bind_within_s)  # an unknown time counts
@@ -161,17 +144,14 @@ def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list
 
 def _placed_by_guess(pods: Iterable[Member], free: FreeCapacity) -> Iterator[_Occupant]:
     """Likely nodes of unscheduled pods, higher priorities first; subtracts their needs from `free`."""
-    for _, group in groupby(sorted(pods, key=_descending_priority), _descending_priority):
+    priority = attrgetter("membership.priority")
+    for _, group in groupby(sorted(pods, key=priority, reverse=True), priority):
         equals = list(group)
         nodes = best_fit(equals, free)
         for pod in equals:
             if node := nodes.get(pod.uid, ""):
                 free.take(node, pod.requirements.needs)
                 yield _Occupant(pod, node)
-
-
-def _descending_priority(pod: Member) -> int:
-    return -pod.membership.priority
 
 
 def _unbound_note(gang: Gang, now_s: float, timeouts: Timeouts) -> Note | None:
@@ -206,7 +186,6 @@ class _AdmissionRound:
         self._free_without_jobs = cache(lambda priority: self._free_capacity(priority, lambda each: not each.ends))
 
     def choose(self) -> tuple[Gang | None, Assignment]:
-        """The gang to admit and the nodes to reserve for it."""
         ready = [gang for gang in self._gangs if gang.gated and self._is_ready(gang)]
         for gang in filter(self._in_progress, ready):
             if (reserved_nodes := self._nodes_for_rest(gang)) is not None:

@@ -39,22 +39,18 @@ class Gang:
 
     @cached_property
     def gated(self) -> tuple[Member, ...]:
-        """Members held by our gate."""
         return tuple(member for member in self.members if GATE in member.gates)
 
     @cached_property
     def past_gate(self) -> tuple[Member, ...]:
-        """Members whose gate has been removed."""
         return tuple(member for member in self.members if GATE not in member.gates)
 
     @property
     def unbound(self) -> tuple[Member, ...]:
-        """Members past the gate that are not bound yet."""
         return tuple(member for member in self.past_gate if not member.node)
 
     @property
     def missing(self) -> int:
-        """Number of pods that do not exist yet."""
         return max(0, (self.size or 0) - len(self.members) - self.ended)
 
     @property
@@ -63,20 +59,13 @@ class Gang:
 
     @property
     def since_s(self) -> float:
-        """Creation time of the oldest gated member (of any member if none is gated), unix seconds.
-
-        Members past the gate do not count: otherwise a gang with a running pod would always be the oldest."""
+        """Creation time of the oldest gated member, unix seconds; of any if none is gated. Otherwise a gang with a
+        running pod would always be the oldest."""
         return (self.gated or self.members)[0].created_s
 
     @property
     def complete_s(self) -> float:
-        """Creation time of the newest member, unix seconds."""
         return self.members[-1].created_s
-
-    @property
-    def with_reservation(self) -> tuple[Member, ...]:
-        """Members with a reserved node."""
-        return tuple(member for member in self.members if member.reserved_node)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
@@ -97,15 +86,17 @@ class Gang:
         """Sort key: higher priority first, then older."""
         return (-self.priority, self.since_s, self.namespace, self.name)
 
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition("=")[2]
+
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name.rpartition('=')[2]}"
+        return f"{self.namespace}/{self.short_name}"
 
 
 def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
-    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`.
-
-    A gated pod without a group is a gang of one. Kubernetes' own PodGroups are left out.
-    """
+    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`. A gated pod
+    without a group is a gang of one; Kubernetes' own PodGroups are left out."""
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
         if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):

@@ -29,21 +29,16 @@ UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does n
 
 
 class Ledger:
-    """The reservations, cached; every method raises `ApiError` if a request fails.
-
-    Only the leader writes them. A write by anybody else makes our next write fail with a conflict, as it names the
-    resourceVersion; the reservations are then read again.
-    """
+    """The reservations, cached; every method raises `ApiError` if a request fails. Only the leader writes them: a write
+    by anybody else makes our next one fail with a conflict, and the reservations are read again."""
 
     def __init__(self, api: Api, namespace: str, monotonic: MonotonicClock = time.monotonic) -> None:
         self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)
         self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None
         self._reservations: Sequence[Reservation] = ()
-        self.problem = ""
-        """Why nothing can be reserved; empty if it can."""
-        self.lock = threading.RLock()
-        """Held from read to write, as two threads do both."""
+        self.problem = ""  # why nothing can be reserved; empty if it can
+        self.lock = threading.RLock()  # held from read to write, as two threads do both
 
     def read(self) -> Sequence[Reservation]:
         """The reservations, at most `CACHE_TTL_S` old."""
@@ -82,7 +77,6 @@ class Ledger:
 
 
 def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation]) -> Iterator[Member]:
-    """The pods with their reserved nodes filled in."""
     reserved_nodes = {uid: (node, each.since_s) for each in reservations for uid, node in each.nodes.items()}
     for pod in pods:
         node, since_s = reserved_nodes.get(pod.uid, ("", pod.reserved_since_s))

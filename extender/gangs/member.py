@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from extender.gangs.affinity import NodeConstraints
+from extender.gangs.affinity import NodeConstraints, read_constraints
 from extender.pods.footprint import PodKey
-from extender.pods.pod import PREFIX
+from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
+from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of
+from extender.pods.reading import refusal_in, refused_by_us
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
-from recommender.cluster.objects.node import Node
+from recommender.cluster.objects.node import Node, read_node
+from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
+from recommender.cluster.objects.pods import read_pod as read_cluster_pod
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.objects.requests import Amounts, amounts, extended_resources, requests_of
 
 COMPONENT = "phasewise-controller"  # source component of events
 GATE = f"{PREFIX}gang"  # the scheduling gate that holds a member back until its whole gang is admitted
@@ -47,8 +55,6 @@ class GangMembership:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod, of a gang or not."""
-
     key: ObjectKey
     uid: str
     node: str
@@ -79,12 +85,10 @@ class Member:
 
     @property
     def finished(self) -> bool:
-        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def alive(self) -> bool:
-        """Whether it is neither finished nor being deleted."""
         return not self.finished and not self.deleting
 
     def __str__(self) -> str:
@@ -93,7 +97,53 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """A node and its allocatable resources."""
-
     node: Node
     allocatable: Needs
+
+
+@reads("Pod")
+def read_member(raw: Fields) -> Member:
+    seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
+    requests = requests_of(spec, raw.child("status"))
+    needs, extended = {**requests_in_gpus(requests, spec), "pods": 1.0}, extended_resources(requests)
+    constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
+    gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
+    return Member(
+        key=seen.key,
+        uid=seen.uid,
+        node=seen.node,
+        phase=seen.phase,
+        deleting=seen.deleting,
+        created_s=seen.created_s,
+        owner=seen.owner,
+        requirements=_shared_requirements(_sorted(needs), constraints, _sorted(extended)),
+        membership=_membership(seen, spec),
+        gates=gates,
+        native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
+        annotated_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
+        checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
+        completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
+        refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
+    )
+
+
+def _sorted(needs: Amounts) -> Needs:
+    return tuple(sorted(needs.items()))
+
+
+_shared_requirements = lru_cache(maxsize=16384)(Requirements)
+_shared_membership = lru_cache(maxsize=16384)(GangMembership)
+
+
+def _membership(pod: Pod, spec: Fields) -> GangMembership:
+    metadata = {**pod.annotations, **pod.labels}
+    (name, size), placement = group_of(metadata), metadata.get(PLACEMENT_ANNOTATION, "")
+    return _shared_membership(name, size, spec.integer("priority"), pod.scheduler_name, placement)
+
+
+@reads("Node")
+def read_node_capacity(raw: Fields) -> NodeCapacity:
+    node, metadata = read_node(raw.raw), raw.child("metadata")
+    allocatable = amounts(raw.child("status").child("allocatable"))
+    in_gpus = allocatable_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
+    return NodeCapacity(node, _sorted(in_gpus))

@@ -44,7 +44,7 @@ class NodeArrays:
 
     @cached_property
     def largest_allocatable(self) -> Floats:
-        """(resources, 1): the largest allocatable amount of each resource, at least 1."""
+        """(resources, 1): at least 1."""
         largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
         return largest
 
@@ -70,7 +70,6 @@ class FreeCapacity:
         return FreeCapacity(self.node_arrays, self.free.copy())
 
     def minimum(self, other: FreeCapacity) -> FreeCapacity:
-        """The capacity that is free in both."""
         return FreeCapacity(self.node_arrays, np.minimum(self.free, other.free))
 
     def take(self, node: str, needs: Needs) -> None:
@@ -109,13 +108,9 @@ pod from the capacity and counts it in the array of pods per node before it asks
 
 
 def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str] = ()) -> Assignment | None:
-    """Nodes for all members, or None; does not change `capacity`.
-
-    A preference never prevents placement: if packing or spreading fails, best fit is tried. The answer is exact for
-    members with equal requirements; for others, None may be wrong.
-
-    `existing_nodes`: nodes of members that are placed already.
-    """
+    """Nodes for all members, or None; `existing_nodes` are those of members placed already. A preference never prevents
+    placement: if packing or spreading fails, best fit is tried. For members with unequal requirements, None may be
+    wrong."""
     for strategy in (_spread if _should_spread(members, existing_nodes) else _pack, _best_fit):
         found = _assign(members, capacity.copy(), existing_nodes, strategy)
         if len(found) == len(members):
@@ -160,8 +155,7 @@ def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list
         uids_of[member.requirements].append(member.uid)
     allowed, share = node_arrays.allowed, node_arrays.dominant_share
     return sorted(
-        uids_of.items(),
-        key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1]),
+        uids_of.items(), key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1])
     )
 
 
@@ -183,7 +177,6 @@ def _spread(requirements: Requirements, pods: int, capacity: FreeCapacity, used:
 
 
 def _best_fit(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """The fullest nodes first."""
     fits = capacity.pods_that_fit(requirements)
     for node in np.lexsort((np.arange(len(fits)), capacity.free_share())):
         yield from repeat(int(node), int(fits[node]))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from extender.gangs.gang import NOT_READ_YET, JobSize
 from extender.gangs.member import Member
-from extender.gangs.reading import path_of_job, size_of_job
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.paths import path_of
 from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
@@ -67,3 +71,60 @@ class JobSizes:
             log.warning("the job of a gang cannot be read: %s", error)
             size = None
         self._known[job] = size, self._monotonic() + (self._ttl_s if size else self._no_size_ttl_s)
+
+
+RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
+KUBEFLOW = "kubeflow.org/v1"
+KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+
+
+def path_of_job(member: Member) -> str | None:
+    """API path of the job of a pod, by its group's label or its owner; None for unknown kinds."""
+    label, _, name = member.membership.name.partition("=")
+    if label == "jobset.sigs.k8s.io/jobset-name":
+        return path_of(JOBSET, member.key.namespace, name)
+    owner = member.owner
+    if owner is not None and owner.kind == "Job":
+        return path_of(("batch/v1", "jobs"), member.key.namespace, owner.name)
+    if owner is not None and owner.kind in KUBEFLOW_KINDS:
+        return path_of((KUBEFLOW, f"{owner.kind.lower()}s"), member.key.namespace, owner.name)
+    return None
+
+
+@reads("job")
+def size_of_job(raw: Fields) -> JobSize | None:
+    """The size of a job; None if it says that no pod runs, BadObject if it is malformed."""
+    spec, status = raw.child("spec"), raw.child("status")
+    pods, roles = _pods_at_once(spec), status.child("replicaStatuses")
+    of_job = {entry.text("name"): _pods_of_child(entry) for entry in spec.children("replicatedJobs")}
+    ended = status.integer("succeeded") + _indexes(status.text("failedIndexes"))
+    ended += sum(roles.child(role).integer("succeeded") for role in roles.raw)
+    ended += sum(
+        jobs.integer("succeeded") * of_job.get(jobs.text("name"), 0) for jobs in status.children("replicatedJobsStatus")
+    )
+    return JobSize(pods, ended) if pods > 0 else None
+
+
+def _indexes(ranges: str) -> int:
+    return sum(max(0, int(last or first) - int(first) + 1) for first, last in RANGE.findall(ranges))
+
+
+def _pods_at_once(spec: Fields) -> int:
+    if "replicatedJobs" in spec:
+        return sum(entry.integer("replicas", 1) * _pods_of_child(entry) for entry in spec.children("replicatedJobs"))
+    if replicas := [name for name in spec.raw if name.endswith("ReplicaSpecs")]:
+        minimum = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
+        roles: Mapping[str, Any] = spec.child(replicas[0]).raw
+        return minimum or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
+    return parallel_pods(spec)
+
+
+def _pods_of_child(entry: Fields) -> int:
+    return parallel_pods(entry.child("template").child("spec"))
+
+
+def parallel_pods(spec: Fields) -> int:
+    """The number of pods of a batch Job that run at once: its parallelism, limited by its completions."""
+    parallelism = spec.integer("parallelism", 1)
+    return min(parallelism, spec.integer("completions", parallelism))

@@ -27,10 +27,8 @@ MAX_PER_PERIOD = 5  # pods woken per period, the longest waiting first
 
 
 class Waker:
-    """Annotates the `refused` pods on a thread of its own, while it leads.
-
-    `retry_after_s`: from the first refusal to the first wake-up, and between wake-ups.
-    """
+    """Annotates the `refused` pods on a thread of its own, while it leads: `retry_after_s` after the first refusal, and
+    then again and again."""
 
     def __init__(
         self,
@@ -44,18 +42,9 @@ class Waker:
     ) -> None:
         self._api, self._leads, self._retry_after_s = api, leads, retry_after_s
         self._clock, self._monotonic = clock, monotonic
-        self._loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
+        self.loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
         self._last_try_s: dict[str, float] = {}
-        self.woken = 0
-        """Wake-ups since the start."""
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._loop.stop()
+        self.woken = 0  # wake-ups since the start
 
     def wake_due(self, waiting: Iterable[Member]) -> None:
         """Wake the pods that are due; `ApiError` if a write fails, which is retried after `retry_after_s`."""

@@ -26,10 +26,8 @@ Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself wit
 
 
 class PlannedMove(NamedTuple):
-    """A pod to be moved to `node`; `text` says why. An empty `node` means a refused move, and `text` says why not.
-
-    `done_core_s` is the CPU time that its job has used, earlier pods included; NaN if the planner does not need it.
-    """
+    """A pod to be moved to `node`; `text` says why, or why not if `node` is empty. `done_core_s`: CPU time that its job
+    has used, earlier pods included; NaN if the planner does not need it."""
 
     pod: Member
     node: str
@@ -76,8 +74,6 @@ class Planner(Protocol):
 
 
 class Board:
-    """The pods of the cluster on their nodes."""
-
     def __init__(self, pods: Collection[Member], nodes: Iterable[NodeCapacity]) -> None:
         self.node_arrays = NodeArrays(nodes)
         self.free = FreeCapacity(self.node_arrays)
@@ -106,15 +102,8 @@ class Board:
         alone = self._group[pod.key.namespace, pod.membership.name] == 1
         return pod.key.namespace, pod.owner.uid, pod.completion_index or ("" if alone else pod.uid)
 
-    def requested_cores(self) -> Floats:
-        """float64 (n,): CPU cores requested on each node."""
-        return self.allocatable_cores() - self._of_cpu(self.free.free)
-
-    def allocatable_cores(self) -> Floats:
-        """float64 (n,): allocatable CPU cores of each node."""
-        return self._of_cpu(self.node_arrays.allocatable)
-
-    def _of_cpu(self, amounts: Floats) -> Floats:
+    def cores(self, amounts: Floats) -> Floats:
+        """(n,): the CPU cores of amounts by resource, (resources, n)."""
         cpu = self.node_arrays.resources.get(CPU)
         row: Floats = amounts[cpu] if cpu is not None else amounts[:0].sum(axis=0)
         return row

@@ -13,7 +13,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.gangs.ledger import Ledger
@@ -61,6 +61,26 @@ class MoveEvent(NamedTuple):
     warning: bool = False
 
 
+def _backoff() -> Backoff:
+    return Backoff(MIN_RETRY_S, MAX_RETRY_S, random.Random())  # noqa: S311  jitter
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """What we know of a move in progress; times are monotonic, so that no step of the clock changes its age."""
+
+    namespace: str
+    began_s: float
+    evicted_s: float = -math.inf
+    not_evicted: str = "it could not be requested in time"
+    backoff: Backoff = field(default_factory=_backoff)
+    retry_s: float = -math.inf  # time of the next attempt
+
+    @property
+    def evicted(self) -> bool:
+        return self.evicted_s > -math.inf
+
+
 class MoveGate:
     """Carries out moves. Methods raise `ApiError` if a write fails, unless it concerns a single Job; called again, they
     continue from there. The caller holds the ledger's lock. `leads` is called before every write."""
@@ -77,54 +97,45 @@ class MoveGate:
     ) -> None:
         self._api, self._ledger, self._leads, self._store = api, ledger, leads, store
         self._limits, self._clock, self._monotonic = limits, clock, monotonic
-        self._began_s: dict[tuple[str, str], float] = {}
-        """(UID of the Job, of the pod) -> when its move began, by the monotonic clock."""
-        self._evicted: dict[str, tuple[str, float]] = {}  # pod UID -> namespace and time
-        self._eviction_errors: dict[str, str] = {}
-        self._failed_writes: dict[str, tuple[float, str]] = {}
-        self._jitter = random.Random()  # noqa: S311
-        self._retries: dict[str, tuple[Backoff, float]] = {}  # Job UID -> and time of the next attempt
+        self._under_way: dict[tuple[str, str], _UnderWay] = {}  # by UID of the Job and of the pod
+        self._failed_writes: dict[str, tuple[float, str]] = {}  # pod UID -> time and reason
 
     # -- moves in progress ---------------------------------------------------------------------------------------------
 
     def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
         """Continue all moves in progress and record those that have ended."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
-        uids = {record.uid for _, record in open_moves}
-        self._release_reservations(uids)
-        self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
-        self._eviction_errors = {uid: why for uid, why in self._eviction_errors.items() if uid in uids}
+        self._release_reservations({record.uid for _, record in open_moves})
         moves = {(job.uid, record.uid) for job, record in open_moves}
-        self._began_s = {move: began_s for move, began_s in self._began_s.items() if move in moves}
+        self._under_way = {move: known for move, known in self._under_way.items() if move in moves}
         oldest_s = self._monotonic() - self._limits.cool_down_s
         self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
-        jobs_moving = {job.uid for job, _ in open_moves}
-        self._retries = {uid: retry for uid, retry in self._retries.items() if uid in jobs_moving}
         if not open_moves:
             return
-        by_uid = {pod.uid: pod for pod in pods}
+        by_uid, jobs_moving = {pod.uid: pod for pod in pods}, {job.uid for job, _ in open_moves}
         running: defaultdict[str, dict[str, Member]] = defaultdict(dict)
         for pod in pods:
             if pod.owner is not None and pod.owner.uid in jobs_moving and pod.alive:
                 running[pod.owner.uid][pod.completion_index] = pod
         for job, record in open_moves:
-            if job.uid in self._retries and self._monotonic() < self._retries[job.uid][1]:
+            known = self._known(job, record)
+            if self._monotonic() < known.retry_s:
                 continue
             try:
                 if self._leads():
                     yield from self._advance(job, record, by_uid.get(record.uid), running[job.uid])
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
-                backoff, _ = self._retries.get(job.uid, (Backoff(MIN_RETRY_S, MAX_RETRY_S, self._jitter), 0.0))
-                self._retries[job.uid] = backoff, self._monotonic() + backoff.next_s()
+                known.retry_s = self._monotonic() + known.backoff.next_s()
             else:
-                self._retries.pop(job.uid, None)
+                known.backoff = _backoff()
 
     def _advance(
         self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
     ) -> Iterator[MoveEvent]:
         """Continue one move; `running` are the pods of the Job by completion index."""
-        age_s = self._age_s(job, record)
+        known = self._known(job, record)
+        age_s = self._monotonic() - known.began_s
         gone = old is None or not old.alive
         replacement = running.get(record.index)
         new = replacement if replacement is not None and replacement.uid != record.uid else None
@@ -135,12 +146,11 @@ class MoveGate:
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished or at_next_index:  # the pod or its replacement has succeeded
             self._record_end(job, with_outcome(record, Outcome.ENDED))
-        elif not gone and record.uid in self._evicted:
+        elif not gone and known.evicted:
             return  # the watch lags behind
         elif not gone and age_s > self._limits.eviction_timeout_s:
             self._record_end(job, with_outcome(record, Outcome.REFUSED))
-            why = self._eviction_errors.get(record.uid, "it could not be requested in time")
-            yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
+            yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {known.not_evicted}")
         elif not gone:
             yield from self._evict(job, record)
         elif age_s > self._limits.return_timeout_s:
@@ -150,11 +160,9 @@ class MoveGate:
             text = f"did not run again {within}: neither it nor its class {job.workload} will be moved again"
             yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)
 
-    def _age_s(self, job: MovingJob, record: MoveRecord) -> float:
-        """Time since a move began; once we have seen it, no step of the clock changes that."""
-        now_s = self._monotonic()
-        began_s = now_s - max(0.0, self._clock() - record.since_s)
-        return now_s - self._began_s.setdefault((job.uid, record.uid), began_s)
+    def _known(self, job: MovingJob, record: MoveRecord) -> _UnderWay:
+        began_s = self._monotonic() - max(0.0, self._clock() - record.since_s)
+        return self._under_way.setdefault((job.uid, record.uid), _UnderWay(job.key.namespace, began_s))
 
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
@@ -194,19 +202,16 @@ class MoveGate:
         return ""
 
     def capacity_check(self) -> Callable[[str], bool]:
-        """A function that tells whether one more move may start in a namespace.
-
-        It counts reservations and our own evictions. Records on Jobs do not count: forged ones would block all moves.
-        """
+        """A function that tells whether one more move may start in a namespace, by reservations and our own evictions.
+        Records on Jobs do not count: forged ones would block all moves."""
         limits, late_s = self._limits, self._monotonic() - self._limits.return_timeout_s
         reserved = {uid: each.namespace for each in self._ledger.cached() if each.needs for uid in each.nodes}
-        evicted = {uid: namespace for uid, (namespace, at_s) in self._evicted.items() if at_s > late_s}
+        evicted = {uid: move.namespace for (_, uid), move in self._under_way.items() if move.evicted_s > late_s}
         active = Counter((reserved | evicted).values())
         full = active.total() >= limits.max_active
         return lambda namespace: not full and active[namespace] < limits.max_active_in_namespace
 
     def reserve(self, move: PlannedMove) -> None:
-        """Reserve capacity for the replacement pod."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
         reservation = Reservation(
             pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},
@@ -235,18 +240,19 @@ class MoveGate:
 
     def _evict(self, job: MovingJob, record: MoveRecord) -> Iterator[MoveEvent]:
         """Evict the pod once, and only with a reservation for its replacement."""
+        known = self._known(job, record)
         reserved = any(each.needs and record.uid in each.nodes for each in self._ledger.cached())
-        if record.uid in self._evicted or not reserved or not self._leads():
+        if known.evicted or not reserved or not self._leads():
             return
         try:
             self._api.evict(path_of(PODS, job.key.namespace, record.pod), record.uid)
         except (NotFound, Conflict):
             log.info("%s is gone already", _key(job, record))
         except ApiError as error:
-            self._eviction_errors[record.uid] = str(error)
+            known.not_evicted = str(error)
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
-            self._evicted[record.uid] = job.key.namespace, self._monotonic()
+            known.evicted_s = self._monotonic()
             text = f"is being moved to {record.node} ({record.algorithm})"
             yield MoveEvent(_key(job, record), record.uid, MOVING, text)
 

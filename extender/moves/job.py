@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from extender.gangs.reading import parallel_pods
+from extender.gangs.sizes import parallel_pods
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
@@ -50,8 +50,6 @@ class Algorithm(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The outcome of a move."""
-
     UNDER_WAY = "underWay"
     BACK = "back"
     LATE = "late"
@@ -89,7 +87,6 @@ def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
 
 
 def records_json(records: Iterable[MoveRecord]) -> str:
-    """The value of the annotation."""
     return orjson.dumps([_as_json(each) for each in records][-MAX_RECORDS:]).decode()
 
 
@@ -143,8 +140,6 @@ _read_workload = workload_reader("Job")
 
 @dataclass(frozen=True, slots=True)
 class MovingJob:
-    """A Job."""
-
     key: ObjectKey
     uid: str
     version: str  # resourceVersion, for optimistic locking
@@ -169,7 +164,6 @@ class MovingJob:
 
 @reads("Job")
 def read_job(raw: Fields) -> MovingJob:
-    """Read a Job from its JSON; BadObject if a field is malformed."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     workload = _read_workload(raw.raw)
     return MovingJob(

@@ -12,7 +12,6 @@ from extender.gangs.ledger import Ledger, replacement_members, replacement_uid, 
 from extender.gangs.member import COMPONENT, Member, NodeCapacity
 from extender.moves.board import PlannedMove, Planner
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent, MoveGate, MoveLimits
-from extender.moves.job import MovingJob
 from extender.moves.store import MoveStore
 from extender.pods.event import Events
 from extender.pods.footprint import PodKey
@@ -20,7 +19,6 @@ from extender.pods.reservations import Reservation
 from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
-from recommender.cluster.objects.metadata import ObjectKey
 from recommender.growth import Category
 from recommender.units import MonotonicClock, WallClock
 
@@ -51,32 +49,18 @@ class Mover:
         clock: WallClock = time.time,
         monotonic: MonotonicClock = time.monotonic,
     ) -> None:
-        self._leads, self._cluster, self._clock = leads, cluster, clock
-        self._monotonic = monotonic
+        self._leads, self._cluster, self._clock, self._monotonic = leads, cluster, clock, monotonic
         self._period_s, self._ledger = period_s, ledger
         self._store = MoveStore(api)
         self._gate = MoveGate(api, ledger, leads, self._store, limits, clock, monotonic) if limits else None
         self._planner, self._next_plan_s = planner, -math.inf
         self._texts_written: dict[str, str] = {}
         self._events = Events(api, COMPONENT, clock)
-        self._loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: ADVANCE_S)
+        self.loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: ADVANCE_S)
         self.watches = self._store.watches
-        self.planned = 0
-        """Moves in the last plan."""
-        self.refused = 0
-        """Refused moves in the last plan."""
-        self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)
-        """Moves by event reason, since the start."""
-
-    def start(self) -> None:
-        """Start the watches and the loop."""
-        self.watches.start()
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop; the next leader continues moves in progress."""
-        self._loop.stop()
-        self.watches.stop()
+        self.planned = 0  # moves in the last plan
+        self.refused = 0  # refused moves in the last plan
+        self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)  # moves by event reason, since the start
 
     def _reconcile_if_leading(self) -> None:
         if not self._leads():
@@ -104,34 +88,24 @@ class Mover:
         inputs = self._store.known()
         inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
         late_classes = self._store.late_classes()
-        planned = self._planner.plan(members, nodes, inputs, now_s)
-        plans = [self._with_refusal(plan, inputs.jobs, late_classes) for plan in planned]
-        chosen = self._next_move(plans)
-        if chosen is not None and self._gate is not None and self._leads():
-            self._gate.reserve(chosen)
+        plans, chosen, gate = [*self._planner.plan(members, nodes, inputs, now_s)], None, self._gate
+        if gate is not None:
+            refusals = [gate.refusal(plan, inputs.jobs, late_classes) if plan.node else "" for plan in plans]
+            pairs = zip(plans, refusals, strict=True)
+            plans = [plan._replace(node="", text=refusal) if refusal else plan for plan, refusal in pairs]
+            may_start = gate.capacity_check()
+            # one at a time: each changes what is best for the others
+            chosen = next((plan for plan in plans if plan.node and may_start(plan.pod.key.namespace)), None)
+            if chosen is not None and self._leads():
+                gate.reserve(chosen)
         self.planned = sum(1 for plan in plans if plan.node)
         self.refused = len(plans) - self.planned
         self._write_new_events([_event_of(plan) for plan in plans if plan is not chosen])
-        if chosen is not None and chosen.pod.owner is not None and self._gate is not None:
+        job = None if chosen is None else inputs.job_of(chosen.pod)
+        if gate is not None and chosen is not None and job is not None:
             self._next_plan_s = self._monotonic()
-            for event in self._gate.start(chosen, inputs.jobs[chosen.pod.owner.uid]):
+            for event in gate.start(chosen, job):
                 self._write_event(event)
-
-    def _with_refusal(
-        self, plan: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]
-    ) -> PlannedMove:
-        """The plan, marked as refused if it must not be carried out."""
-        if self._gate is None or not plan.node:
-            return plan
-        refusal = self._gate.refusal(plan, jobs, late_classes)
-        return plan._replace(node="", text=refusal) if refusal else plan
-
-    def _next_move(self, plans: Iterable[PlannedMove]) -> PlannedMove | None:
-        """The next move to start. One at a time: each changes what is best for the others."""
-        if self._gate is None:
-            return None
-        may_start = self._gate.capacity_check()
-        return next((plan for plan in plans if plan.node and may_start(plan.pod.key.namespace)), None)
 
     def _write_new_events(self, plans: Collection[MoveEvent]) -> None:
         """Write the events whose text is new; moves no longer planned are forgotten."""
@@ -161,13 +135,8 @@ def keyed_by_replacement(
     categories: Mapping[PodKey, Category], reservations: Iterable[Reservation]
 ) -> dict[PodKey, Category]:
     """The categories, with pods being moved replaced by their placeholders on the new node."""
-    placeholders = {
-        (each.namespace, uid): (each.namespace, replacement_uid(uid))
-        for each in reservations
-        if each.needs
-        for uid in each.nodes
-    }
-    return {placeholders.get(pod, pod): category for pod, category in categories.items()}
+    moving = {(each.namespace, uid) for each in reservations if each.needs for uid in each.nodes}
+    return {(pod[0], replacement_uid(pod[1])) if pod in moving else pod: each for pod, each in categories.items()}
 
 
 def _event_of(plan: PlannedMove) -> MoveEvent:

@@ -36,10 +36,8 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PhasewisePlanner:
-    """Plans by when jobs will end, see `recommender.contention.phasewise`.
-
-    `options`: `cost_s` is used until the cost of a move has been measured.
-    """
+    """Plans by when jobs will end, see `recommender.contention.phasewise`, with `cost_s` until the cost of a move has
+    been measured."""
 
     options: MoveOptions = field(default_factory=MoveOptions)
 
@@ -60,7 +58,6 @@ class PhasewisePlanner:
 
 
 def running_job(pod: Member, inputs: MoveInputs, now_s: float) -> RunningJob | None:
-    """The running job of a pod; None if what is left of it is unknown."""
     job = inputs.job_of(pod)
     rate = inputs.rates.get(pod.identity)
     run = inputs.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None
@@ -74,10 +71,7 @@ def running_job(pod: Member, inputs: MoveInputs, now_s: float) -> RunningJob | N
 
 
 def cost_s(jobs: Iterable[MovingJob], default_s: float) -> float:
-    """The cost of a move: the median downtime of moved jobs.
-
-    Owners of Jobs can forge records, so each namespace counts once, with its own median.
-    """
+    """The cost of a move: the median downtime. Owners of Jobs can forge records, so each namespace counts once."""
     downtimes_s: defaultdict[str, list[float]] = defaultdict(list)
     for job in jobs:
         downtimes_s[job.key.namespace] += (each.downtime_s for each in job.records if each.downtime_s >= 0.0)
@@ -111,7 +105,7 @@ def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[ForecastJob]:
 
 def _shared_cores(board: Board, jobs: Iterable[RunningJob]) -> list[float]:
     """CPU cores of each node that the requests of pods other than these jobs leave."""
-    cores = board.allocatable_cores() - board.requested_cores()
+    cores = board.cores(board.free.free).copy()
     for job in jobs:
         cores[board.node_arrays.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
     shared: list[float] = np.maximum(cores, MIN_SHARED_CORES).tolist()

@@ -68,7 +68,8 @@ class _Workers:
         """Algorithm 4, for each converged job beside one that still learns."""
         board, jobs = self._board, self.watched.values()
         busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.node_arrays.nodes)))
-        used, best_of = board.requested_cores().tolist(), dict[Requirements, tuple[int, float]]()
+        used = board.cores(board.node_arrays.allocatable - board.free.free).tolist()
+        best_of: dict[Requirements, tuple[int, float]] = {}
         for job, watched in self.watched.items():
             pod = self._pods[job]
             if not specon.asks_to_move(watched, busy) or not pod.checkpointable:

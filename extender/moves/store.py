@@ -48,7 +48,6 @@ class ProfileFacts:
 
 @reads("PhaseProfile")
 def read_profile_facts(raw: Fields) -> ProfileFacts:
-    """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
     metadata, status, all_categories = raw.child("metadata"), raw.child("status"), list(Category)
     categories = {uid: all_categories[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
@@ -91,13 +90,10 @@ class MoveStore:
         self._jobs = Reflector(api, path_of(JOBS), read_job)
         self.watches = Watches(self._profiles, self._jobs)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
-        self._profile_by_pod: dict[tuple[str, str], ObjectKey] = {}
-        self._indexed_version = -1
 
     # -- reads -------------------------------------------------------------------------------------------------
 
     def known(self) -> MoveInputs:
-        """The inputs of planners."""
         profiles = self._read_profiles()
         return MoveInputs(
             {(each.key.namespace, uid): category for each in profiles for uid, category in each.categories.items()},
@@ -112,16 +108,10 @@ class MoveStore:
 
     def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:
         """The PhaseProfile with the category of a pod, in its namespace: a record on a Job may name any UID."""
-        version = self._profiles.version
-        if version != self._indexed_version:
-            self._profile_by_pod = {
-                (each.key.namespace, uid): each.key for each in self._read_profiles() for uid in each.categories
-            }
-            self._indexed_version = version
-        return self._profile_by_pod.get((namespace, uid))
+        profiles = self._profiles.snapshot().values()
+        return min((p.key for p in profiles if p.key.namespace == namespace and uid in p.categories), default=None)
 
     def jobs(self) -> dict[str, MovingJob]:
-        """All Jobs by UID."""
         seen = {job.uid: job for job in self._jobs.snapshot().values()}
         self._written = {
             uid: (behind, job)

@@ -26,14 +26,6 @@ MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
 """Decisions kept, and numbers in all their arrays: 32 MB at most, beside a list of nodes for each set of nodes, whose
 names they share."""
 
-UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
-    "not bound yet",
-    "bound where advised",
-    "outvoted by the scheduler's own scores",
-    "bound to the only node left",
-    "bound without our advice",
-)
-
 NOTHING_SCORED = np.zeros(0)
 NOWHERE = np.zeros(0, dtype=np.intp)
 
@@ -75,7 +67,6 @@ class AddedOverload(NamedTuple):
     tolerated: float
 
     def as_json(self, limit: int | None) -> dict[str, Any]:
-        """Limit, minimum and maximum, and shares of the first `limit` nodes by name."""
         shares = sorted(zip([self.names[place] for place in self.places.tolist()], self.shares.tolist(), strict=True))
         return {
             "tolerated": round(self.tolerated, 4),
@@ -124,12 +115,12 @@ class Decision:
     def outcome(self) -> str:
         """What the scheduler did, as a label."""
         if not self.bound:
-            return UNTIL_BOUND
+            return "not bound yet"
         if not self.favourite:
-            return ELSEWHERE
+            return "bound without our advice"
         if self.bound != self.favourite:
-            return OUTVOTED
-        return AGREED if len(self.places) else ONLY_ONE
+            return "outvoted by the scheduler's own scores"
+        return "bound where advised" if len(self.places) else "bound to the only node left"
 
     def as_json(self, limit: int | None = None) -> dict[str, Any]:
         """Plain data for JSON: at most `limit` scored nodes, best first, and as many refused ones.
@@ -183,7 +174,6 @@ class Decisions:
         self._max_decisions, self._max_values, self._values = max_decisions, max_values, 0
         self._lock = threading.Lock()
         self._by_uid: OrderedDict[str, Decision] = OrderedDict()
-        self._uid_of: dict[tuple[str, str], str] = {}
 
     def put(self, decision: Decision, attempts: int) -> None:
         """Store a decision and count further attempts; evicts the oldest decisions if there are too many."""
@@ -192,7 +182,6 @@ class Decisions:
             former = self._drop(uid)
             decision.attempts = attempts + (former.attempts if former is not None else 0)
             self._by_uid[uid] = decision
-            self._uid_of[decision.pod.namespace, decision.pod.name] = uid
             self._values += decision.values_held
             while len(self._by_uid) > self._max_decisions or (
                 self._values > self._max_values and len(self._by_uid) > 1
@@ -203,14 +192,14 @@ class Decisions:
         return len(self._by_uid)
 
     def of(self, uid: str) -> Decision | None:
-        """The decision on a pod."""
         with self._lock:
             return self._by_uid.get(uid)
 
     def find(self, namespace: str, name: str) -> Decision | None:
-        """The decision on the latest pod with this name."""
+        """The latest decision on a pod with this name."""
         with self._lock:
-            return self._by_uid.get(self._uid_of.get((namespace, name), ""))
+            named = (d for d in reversed(self._by_uid.values()) if (d.pod.namespace, d.pod.name) == (namespace, name))
+            return next(named, None)
 
     def bound(self, uid: str, node: str) -> Decision | None:
         """Record that a pod is bound; returns its decision the first time."""
@@ -225,9 +214,6 @@ class Decisions:
         decision = self._by_uid.pop(uid, None)
         if decision is not None:
             self._values -= decision.values_held
-            name = (decision.pod.namespace, decision.pod.name)
-            if self._uid_of.get(name) == uid:
-                del self._uid_of[name]
         return decision
 
 
@@ -235,7 +221,6 @@ MAX_QUEUED = 1000
 
 
 def event_text(decision: Decision) -> str:
-    """One line: the outcome, and the scorers' explanations for the node that was chosen."""
     scored = decision.node_as_json(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
     if decision.waited_s:

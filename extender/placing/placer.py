@@ -15,10 +15,9 @@ from extender.placing.reserved import reserved_elsewhere, reserved_for_others
 from extender.pods.pod import Pod
 from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
 from extender.reasons import CPU_REASON, with_time_limit
-from extender.scoring.combine import NEUTRAL, scaled_scores, weighted_mean, weights_for
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
-from extender.scoring.scorers import SCORERS
+from extender.scoring.scorers import NEUTRAL, SCORERS, scaled_scores, weighted_mean, weights_for
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from recommender.cluster.errors import BadObject
@@ -43,8 +42,7 @@ class Placer:
         self._read_pod, self._clock = read_pod, clock
         self._advising = threading.Lock()
         self._latest: tuple[Json, Pod] | None = None
-        self.unknown_nodes = 0
-        """How many times `filter` was asked about a node that the watch has not shown."""
+        self.unknown_nodes = 0  # how many times `filter` was asked about a node that the watch has not shown
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Refuse nodes for a pod; none for pods that are not ours."""

@@ -14,7 +14,6 @@ from extender.protocol.wire import Victims
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.settings import Limits
-from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
 from recommender.records import MEMORY
 
@@ -35,7 +34,11 @@ def sufficient_victims(
     proposed.
     """
     names = [request.snapshot.table.names[place] for place in request.places.tolist()]
-    victims = [_known(proposed[node], residents[node]) for node in names]
+    known = [residents[node].keys() >= set(proposed[node]) for node in names]
+    victims = [
+        [residents[node][uid] for uid in proposed[node]] if all_known else None
+        for node, all_known in zip(names, known, strict=True)
+    ]
     for seen in (True, False):
         others = [
             [one for one in evictable(request.pod, residents[node], seen=seen) if one.pod.uid not in proposed[node]]
@@ -54,10 +57,8 @@ def sufficient_victims(
 
 def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
     """Of the nodes refused by the forecast, the one that needs the fewest evictions of lower priority; empty for none.
-
-    One suffices for the scheduler to try preemption. With several its message would vary between attempts, and each
-    change makes it retry the pod at once.
-    """
+    One suffices for the scheduler to try preemption; with several its message would vary between attempts, and each
+    change makes it retry the pod at once."""
     if not (candidates := state.evictable_on(request.pod)):
         return ""
     snapshot = request.snapshot
@@ -73,16 +74,10 @@ def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: 
     return min(fewest, key=lambda name: (fewest[name], name), default="")
 
 
-def _known(uids: Sequence[str], residents: Mapping[str, Resident]) -> list[Resident] | None:
-    return [residents[uid] for uid in uids] if all(uid in residents for uid in uids) else None
-
-
 def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
-    """Pods on a node that may be evicted because of the forecast: of our scheduler, and of lower priority.
-
-    Lowest priority first, then largest memory. With `seen`, only pods that the watch has shown there. A pod whose
-    use is only guessed keeps no other out.
-    """
+    """Pods on a node that may be evicted because of the forecast: of our scheduler and of lower priority, the lowest
+    first, then by memory. With `seen`, only those that the watch shows there. A pod whose use is only guessed keeps no
+    other out."""
     found = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
     lower = [one for one in found if one.pod.priority < pod.priority and one.frees.any()]
     return sorted(lower, key=lambda one: (one.pod.priority, -one.frees[MEMORY].max(), one.pod.uid))
@@ -99,7 +94,7 @@ def additional_victims(
     nodes, cells = len(victims), request.snapshot.grid.cells
     freed = np.zeros((3, cells, nodes))
     for node, known in enumerate(victims):
-        freed[:, :, node] = np.inf if known is None else _freed_by(known, cells)
+        freed[:, :, node] = np.inf if known is None else sum(pod.frees for pod in known)
     additional: list[list[Resident]] = [[] for _ in victims]
     while True:
         refusing = refused(request, limits, freed).for_any_reason(nodes)
@@ -110,7 +105,3 @@ def additional_victims(
             victim = others[node][len(additional[node])]
             additional[node].append(victim)
             freed[:, :, node] += victim.frees
-
-
-def _freed_by(pods: Sequence[Resident], cells: int) -> Floats:
-    return sum((pod.frees for pod in pods), np.zeros((3, cells)))

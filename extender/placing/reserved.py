@@ -34,10 +34,8 @@ def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> d
 def reserved_for_others(
     pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
 ) -> dict[str, str]:
-    """Node -> reason, for nodes where the pod does not fit beside the reservations.
-
-    `leaving`: node -> pods that will be evicted there.
-    """
+    """Node -> reason, for nodes where the pod does not fit beside the reservations after the pods in `leaving` are
+    evicted."""
     reserved = state.reservations.by_node()
     if not reserved or not pod.of_our_scheduler or pod.namespace == SYSTEM_NAMESPACE:
         return {}
@@ -70,9 +68,8 @@ def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -
 
 
 def _lacks_capacity(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
-    """Whether the pod does not fit on a node with the `held` pods added and the pods in `without` removed.
-
-    Only resources that the held pods request are checked."""
+    """Whether the pod does not fit with the `held` pods added and those in `without` removed, by what the held ones
+    request."""
     for each, need in enumerate(pod.requests):
         reserved = math.fsum(member.requests[each] for member in held)
         used = snapshot.requested[each, place] + reserved - math.fsum(other.requests[each] for other in without)

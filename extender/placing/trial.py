@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,8 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Trial:
-    """A listed cluster, without reservations for gangs, which only last for minutes.
-
-    `broken`: problems of malformed objects, which are ignored.
-    """
+    """A listed cluster, without reservations, which only last for minutes, and without malformed objects, see
+    `broken`."""
 
     settings: Settings
     broken: list[str] = field(default_factory=list)
@@ -39,29 +39,26 @@ class Trial:
     def __post_init__(self) -> None:
         self._workloads = Workloads()
         self._read_pod = pod_reader(self._workloads.controllers_of, self.settings.schedulers)
-        self._read_profile = profile_reader(self.settings.grid)
         self.state = ClusterState(self.settings, time.time, time.monotonic)
 
     def load(self, objects: Iterable[Json]) -> None:
         """Load API objects by their `kind`; other kinds are ignored."""
-        by_kind: dict[str, list[Json]] = {}
+        by_kind: defaultdict[str, list[Json]] = defaultdict(list)
         for raw in objects:
-            by_kind.setdefault(str(raw.get("kind")), []).append(raw)
-        for kind in WELL_KNOWN:
-            read_owner = workload_reader(kind)
-            self._load_each(
-                by_kind.get(kind, ()), lambda raw, read=read_owner: self._workloads.changed(None, read(raw))
-            )
-        self._load_each(by_kind.get("Node", ()), lambda raw: self.state.put_node(read_node(raw)))
-        self._load_each(by_kind.get("PhaseProfile", ()), lambda raw: self.state.put_profile(self._read_profile(raw)))
-        self._load_each(by_kind.get("Pod", ()), lambda raw: self.state.put_pod(self._read_pod(raw)))
-
-    def _load_each(self, objects: Sequence[Json], load: Any) -> None:
-        for raw in objects:
-            try:
-                load(raw)
-            except BadObject as error:
-                self.broken.append(str(error))
+            by_kind[str(raw.get("kind"))].append(raw)
+        put_workload, put_profile = partial(self._workloads.changed, None), self.state.put_profile
+        loaders: list[tuple[str, Callable[[Json], Any], Callable[[Any], None]]] = [
+            *((kind, workload_reader(kind), put_workload) for kind in WELL_KNOWN),
+            ("Node", read_node, self.state.put_node),
+            ("PhaseProfile", profile_reader(self.settings.grid), put_profile),
+            ("Pod", self._read_pod, self.state.put_pod),
+        ]
+        for kind, read, put in loaders:
+            for raw in by_kind[kind]:
+                try:
+                    put(read(raw))
+                except BadObject as error:
+                    self.broken.append(str(error))
 
     def decide(self, args: ExtenderArgs) -> Decision:
         """The decision on a pod, by `filter` and `prioritize`; a bound pod is treated as if it were not."""
@@ -75,10 +72,7 @@ class Trial:
         return decisions.of(pod.uid) or Decision(pod, time.time(), nodes_asked=len(args.names))
 
     def read_request(self, request: bytes, file: object) -> ExtenderArgs:
-        """Read a request: ExtenderArgs, or a pod as printed by kubectl, for all nodes.
-
-        Raises BadInput: it is neither.
-        """
+        """ExtenderArgs, or a pod as printed by kubectl, for all nodes; BadInput if it is neither."""
         raw = _parsed(request, file)
         if isinstance(raw, dict) and raw.get("kind") == "Pod":
             return ExtenderArgs(raw, sorted(self.state.snapshot().table.index), None)
@@ -97,10 +91,7 @@ def list_cluster(api: Api) -> Iterable[Json]:
 
 
 def read_dump(file: Path) -> Iterable[Json]:
-    """Read the objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
-
-    Raises BadInput: it is not such a dump.
-    """
+    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`; BadInput if it is not such a dump."""
     raw = _parsed(file.read_bytes(), file)
     items = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):

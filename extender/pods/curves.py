@@ -61,12 +61,10 @@ class Curve:
 
     @property
     def length(self) -> int:
-        """Number of cells."""
         return int(self.values.shape[1])
 
     @property
     def steady(self) -> bool:
-        """Whether it is constant."""
         return self.length == 1 and not self.ends
 
     def ended(self, age: int) -> bool:
@@ -82,10 +80,8 @@ class Curve:
         return self.values[:, indices]
 
     def expected(self, first: int, cells: int) -> Floats:
-        """(2, cells): demand from cell `first` on of a pod that is expected to end as earlier runs did.
-
-        Its memory counts half as long again, since memory that is assumed free too early leads to kills.
-        """
+        """(2, cells): demand from cell `first` on of a pod that is expected to end as earlier runs did. Its memory
+        counts half as long again: memory that is assumed free too early leads to kills."""
         demand = self.over(first, cells)
         if not self.ends or first + cells <= self.length:
             return demand
@@ -102,16 +98,13 @@ class Curve:
 
 
 def variance_of(cpu_cores: Floats, peak_cores: float) -> Floats:
-    """(cells,), cores squared: variance of the CPU use of a pod with this expected use and peak.
-
-    It is 0 at the peak and when idle, so a constant demand taken from requests has no variance.
-    """
+    """(cells,), cores squared: variance of the CPU use of a pod with this expected use and peak; 0 at the peak and when
+    idle, so also for a constant demand taken from requests."""
     return VARIANCE_FACTOR * cpu_cores * (peak_cores - cpu_cores)
 
 
 @lru_cache(maxsize=16384)
 def constant(cpu_cores: float, memory_bytes: float) -> Curve:
-    """A constant curve."""
     return Curve(np.array([[cpu_cores], [memory_bytes]], dtype=np.float64))
 
 

@@ -22,7 +22,6 @@ class Events:
         self._api, self._component, self._clock = api, component, clock
 
     def write(self, pod: ObjectKey, uid: str, reason: str, text: str, *, warning: bool = False) -> bool:
-        """Write an event on a pod; False if that failed."""
         now = format_time(self._clock())
         on = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid}
         event = {

@@ -8,12 +8,14 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from extender.pods.curves import Curve, constant, total
-from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod, Profile
+from extender.pods.pod import FORECAST, HISTORY, NO_CURVES, SIZE_ANNOTATION, Container, DemandCurves, Pair, Pod, Profile
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.errors import Misuse
 from recommender.units import BYTES_PER_GIB
 
-FFDL: Mapping[str, Pair] = {
+Sizes = Mapping[str, Pair]  # T-shirt sizes by `<GPUs>-<kind>`
+
+FFDL: Sizes = {
     "1-K80": (4.0, 24 * BYTES_PER_GIB),
     "2-K80": (8.0, 48 * BYTES_PER_GIB),
     "4-K80": (16.0, 96 * BYTES_PER_GIB),
@@ -29,69 +31,45 @@ DEFAULT_REQUESTS: Pair = (0.1, 200.0 * (1 << 20))
 """What kube-scheduler assumes for a container without requests when it scores nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """T-shirt sizes by `<GPUs>-<kind>`; use `checked_sizes` for tables of users."""
+def size_for_gpus(sizes: Sizes, gpus: float, gpu_type: str) -> Pair | None:
+    """The size for a number of GPUs; `gpu_type` is any text that contains the kind (`Tesla-V100-SXM2-16GB`).
 
-    table: Mapping[str, Pair]
+    For a known kind the nearest size is scaled; for an unknown one the smallest per GPU, as overestimating would keep
+    nodes empty because of a guess.
 
-    def of(self, name: str) -> Pair | None:
-        """The size with exactly this name."""
-        return self.table.get(name)
-
-    def for_gpus(self, gpus: float, gpu_type: str) -> Pair | None:
-        """The size for a number of GPUs; `gpu_type` is any text that contains the kind (`Tesla-V100-SXM2-16GB`).
-
-        For a known kind the nearest size is scaled; for an unknown one the smallest per GPU, as overestimating would
-        keep nodes empty because of a guess.
-
-        Examples
-        --------
-        >>> Sizes(FFDL).for_gpus(4, "V100")
-        (84.0, 103079215104.0)
-        """
-        if gpus <= 0 or not self.table:
-            return None
-        gpu_type = gpu_type.lower()
-        named = [(name.partition("-"), need) for name, need in self.table.items()]
-        matching = [(number, need) for (number, _, kind), need in named if gpu_type and kind.lower() in gpu_type]
-        if matching:
-            number, need = min(matching, key=lambda size: abs(float(size[0]) - gpus))
-        else:
-            number, need = min(((number, need) for (number, _, _), need in named), key=_per_gpu)
-        return need[0] / float(number) * gpus, need[1] / float(number) * gpus
-
-
-def _per_gpu(size: tuple[str, Pair]) -> tuple[float, float]:
-    number, need = size
-    return need[0] / float(number), need[1] / float(number)
-
-
-def checked_sizes(table: Mapping[str, Pair]) -> Sizes:
-    """Validate a table of sizes.
-
-    Raises Misuse: a name is not `<GPUs>-<kind>`, or an amount is not positive.
+    Examples
+    --------
+    >>> size_for_gpus(FFDL, 4, "V100")
+    (84.0, 103079215104.0)
     """
+    if gpus <= 0 or not sizes:
+        return None
+    matching, per_gpu = [], []
+    for name, need in sizes.items():
+        number, _, kind = name.partition("-")
+        of_one = need[0] / float(number), need[1] / float(number)
+        per_gpu.append(of_one)
+        if gpu_type and kind.lower() in gpu_type.lower():
+            matching.append((abs(float(number) - gpus), of_one))
+    cpu_cores, memory_bytes = min(matching, key=lambda size: size[0])[1] if matching else min(per_gpu)
+    return cpu_cores * gpus, memory_bytes * gpus
+
+
+def checked_sizes(table: Sizes) -> Sizes:
+    """The table; Misuse if a name is not `<GPUs>-<kind>`, or an amount is not positive."""
     for name, need in table.items():
-        number, dash, kind = name.partition("-")
-        if not (number.isdigit() and int(number) and dash and kind) or not all(
-            0 < part < float("inf") for part in need
-        ):
+        number, _, kind = name.partition("-")
+        if not (number.isdigit() and int(number) and kind and all(0 < part < math.inf for part in need)):
             raise Misuse(f"T-shirt size {name!r}: name it <GPUs>-<kind>, as in 2-V100, and give it cpu and memory.")
-    return Sizes(dict(table))
+    return table
 
 
-HISTORY, FORECAST, REQUESTS, MEASURED, SIZE, GUESS = (
-    "history",
-    "forecast",
-    "requests",
-    "measured use",
-    "T-shirt size",
-    "guess",
-)
+REQUESTS, MEASURED, SIZE, GUESS = "requests", "measured use", "T-shirt size", "guess"
 
 LEARNED = (HISTORY, FORECAST)
+
 Use = Mapping[str, Pair]  # container name -> last measured use
+
 NO_USE: Use = {}
 
 
@@ -105,36 +83,24 @@ class Footprint:
     source: str  # where most of it comes from, for people
 
 
-@dataclass(frozen=True, slots=True)
-class DemandCurves:
-    """Learned demand by container, possibly none, and its source."""
-
-    curves: Mapping[str, Curve]
-    source: str
-
-
 def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
     """The footprint of a pod. Learned demand beyond the `largest` node is implausible: requests are used instead, and
     where they are missing, measured use."""
     parts = [known.curves[c.name].capped(*c.limits) for c in pod.containers if c.name in known.curves]
-    if parts:
-        learned = total(parts)
-        if not (learned.peak > largest).any():
-            others = [c for c in pod.containers if c.name not in known.curves]
-            if not others:
-                return Footprint(learned, (0.0, 0.0), known.source)
-            rest = _declared(others, pod, use, sizes, alone=False)
-            return Footprint(total([learned, rest.curve]), rest.guessed, known.source)
-    return _declared(pod.containers, pod, use, sizes, alone=True)
+    if not parts or ((learned := total(parts)).peak > largest).any():
+        return _declared(pod.containers, pod, use, sizes, alone=True)
+    others = [c for c in pod.containers if c.name not in known.curves]
+    if not others:
+        return Footprint(learned, (0.0, 0.0), known.source)
+    rest = _declared(others, pod, use, sizes, alone=False)
+    return Footprint(total([learned, rest.curve]), rest.guessed, known.source)
 
 
 def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes, *, alone: bool) -> Footprint:
-    """The footprint by requests; where there are none by measured use, and else by a guess.
-
-    `alone`: these are all containers of the pod, so its total requests (with overhead and sidecars) count.
-    """
-    named = sizes.of(pod.annotations.get(SIZE_ANNOTATION, ""))
-    size = (named or sizes.for_gpus(pod.gpus, pod.gpu_type)) if alone else None
+    """The footprint by requests, else by measured use, else by a guess. `alone`: these are all containers of the pod,
+    so its total requests (with overhead and sidecars) count."""
+    named = sizes.get(pod.annotations.get(SIZE_ANNOTATION, ""))
+    size = (named or size_for_gpus(sizes, pod.gpus, pod.gpu_type)) if alone else None
     declared, guessed, measured = [0.0, 0.0], [0.0, 0.0], False
     for resource in range(2):
         unrequested = [container.name for container in containers if math.isnan(container.requests[resource])]
@@ -153,15 +119,14 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
     return Footprint(curve, guess, source)
 
 
-NO_CURVES = DemandCurves({}, "")
 ClassKey = tuple[str, str]  # namespace and workload class
 PodName = tuple[str, str]  # namespace and name
 PodKey = tuple[str, str]  # namespace and UID: a profile only describes pods of its own namespace
 
 RELATIVE_USE_TOLERANCE = 0.1
-"""Changes of use by less than this share, or less than `ABSOLUTE_USE_TOLERANCE`, are ignored."""
-
 ABSOLUTE_USE_TOLERANCE: Pair = (0.01, 2.0**20)
+"""Changes of use by less than this share, or less than these amounts, are ignored."""
+
 MAX_FOOTPRINTS = 4096  # size of the cache: pods of one job share a footprint, which saves time and memory
 
 
@@ -171,42 +136,33 @@ class ProfileIndex:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._footprints: dict[Hashable, tuple[DemandCurves, Use, Footprint]] = {}
+        self._profiles: dict[tuple[str, str], Profile] = {}
         self._classes: dict[ClassKey, DemandCurves] = {}
-        self._of_pod: dict[PodKey, tuple[Profile, ...]] = {}
-        """The profiles that name a pod, in order of their names: the first one counts."""
-        self._known_of: dict[tuple[str, str], tuple[DemandCurves, DemandCurves]] = {}
-        self._named_by: dict[tuple[str, str], frozenset[str]] = {}
+        self._of_pod: dict[PodKey, list[Profile]] = {}  # in order of their names: the first one counts
         self._use: dict[PodName, Use] = {}
 
-    def put(self, profile: Profile) -> frozenset[str]:
+    def put(self, profile: Profile) -> Set[str]:
         """Add or replace a profile; returns the UIDs of the pods that it names or named before."""
+        named_before = self.drop(profile)
+        self._profiles[profile.namespace, profile.name] = profile
         if profile.workload:
-            self._classes[profile.namespace, profile.workload] = DemandCurves(profile.curves, HISTORY)
-        named_before = self._forget(profile)
+            self._classes[profile.namespace, profile.workload] = profile.demand
         for uid in profile.categories:
-            naming = (*self._of_pod.get((profile.namespace, uid), ()), profile)
-            self._of_pod[profile.namespace, uid] = tuple(sorted(naming, key=lambda each: each.name))
-        name = (profile.namespace, profile.name)
-        self._known_of[name] = DemandCurves(profile.curves, HISTORY), DemandCurves(profile.forecasts, FORECAST)
-        self._named_by[name] = frozenset(profile.categories)
-        return named_before.union(profile.categories)
+            naming = [*self._of_pod.get((profile.namespace, uid), ()), profile]
+            self._of_pod[profile.namespace, uid] = sorted(naming, key=lambda each: each.name)
+        return named_before | profile.categories.keys()
 
-    def drop(self, profile: Profile) -> frozenset[str]:
-        """Remove a profile; returns the UIDs of the pods that it named."""
-        if profile.workload:
-            self._classes.pop((profile.namespace, profile.workload), None)
-        return self._forget(profile)
-
-    def _forget(self, profile: Profile) -> frozenset[str]:
-        """Drop what a profile of this name said about pods."""
-        name = (profile.namespace, profile.name)
-        self._known_of.pop(name, None)
-        uids = self._named_by.pop(name, frozenset())
-        for uid in uids:
-            naming = self._of_pod.pop((profile.namespace, uid))
-            if others := tuple(each for each in naming if each.name != profile.name):
-                self._of_pod[profile.namespace, uid] = others
-        return uids
+    def drop(self, profile: Profile) -> Set[str]:
+        """Remove the profile of this name; returns the UIDs of the pods that it named."""
+        former = self._profiles.pop((profile.namespace, profile.name), None)
+        if former is None:
+            return frozenset()
+        self._classes.pop((former.namespace, former.workload), None)
+        for uid in former.categories:
+            naming = self._of_pod.pop((former.namespace, uid))
+            if others := [each for each in naming if each is not former]:
+                self._of_pod[former.namespace, uid] = others
+        return former.categories.keys()
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
         """Replace the measured use of all pods; returns those whose use has changed."""
@@ -242,20 +198,16 @@ class ProfileIndex:
 
     def _known(self, pod: Pod) -> DemandCurves:
         """The learned demand of a pod; the same object until it changes."""
-        own = self._profile(pod)
-        demand, forecast = NO_CURVES, NO_CURVES
-        if own is not None:
-            demand, forecast = self._known_of[own.namespace, own.name]
         of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
-        return next((known for known in (demand, of_class, forecast) if known.curves), NO_CURVES)
+        own = self._profile(pod)
+        known = (of_class,) if own is None else (own.demand, of_class, own.forecast)
+        return next((each for each in known if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
-        """The number of a pod's category; None if unknown."""
         profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        """The profile that counts for a pod."""
         return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
 
 

@@ -71,7 +71,6 @@ def _milli(container: Fields) -> int:
 
 
 def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> GpuOffer:
-    """The GPUs of a node."""
     offered = int(sum(amount for name, amount in allocatable.items() if _resource_name(name) in GPU_NAMES))
     parts = max(1, _integer(labels.get(REPLICAS_LABEL, "")))
     number = min(offered // parts, MAX_GPUS)

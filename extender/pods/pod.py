@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from extender.pods.curves import Curve
@@ -68,12 +68,8 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     def bound_to(self, node: str) -> Pod:
-        """The pod, newly bound to a node. Twice as fast as `replace`."""
-        return Pod(
-            self.namespace, self.name, self.uid, node, self.finished, self.job, self.workload, self.requests,
-            self.containers, self.gpus, self.gpu_type, self.annotations, self.ours, self.started_s,
-            priority=self.priority, of_our_scheduler=self.of_our_scheduler, extended=self.extended, gpu=self.gpu,
-        )  # fmt: skip
+        """The pod, newly bound to a node."""
+        return replace(self, node=node, refused_since_s=math.nan, refusal="", nominated_node="", version="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +83,27 @@ class Node:
     gpus: GpuOffer = NO_GPUS
 
 
+HISTORY, FORECAST = "history", "forecast"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandCurves:
+    """Learned demand by container, possibly none, and its source."""
+
+    curves: Mapping[str, Curve]
+    source: str
+
+
+NO_CURVES = DemandCurves({}, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What matters here of a PhaseProfile."""
-
     namespace: str
     name: str
     workload: str  # workload class; empty for the profile of a VPA
-    curves: Mapping[str, Curve]  # container name -> demand of its class since the start
-    forecasts: Mapping[str, Curve]  # container name -> forecast demand of running containers
+    demand: DemandCurves  # of its class since the start
+    forecast: DemandCurves  # of running containers
     categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
 
 

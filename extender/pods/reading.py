@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
-from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile, group_of
+from extender.pods.pod import FORECAST, HISTORY, PREFIX, Container, DemandCurves, Node, Pair, Pod, Profile, group_of
 from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod as ClusterPod
@@ -40,8 +40,6 @@ CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "w
 
 
 def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
-    """A function that reads a `Pod` from its JSON."""
-
     @reads("Pod")
     def read(raw: Fields) -> Pod:
         seen = read_cluster_pod(raw.raw)
@@ -133,7 +131,6 @@ def _gpu_type(spec: Fields) -> str:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """Read a node from its JSON; BadObject if a field is malformed."""
     metadata, status = raw.child("metadata"), raw.child("status")
     labels = metadata.string_map("labels")
     data = {
@@ -171,8 +168,8 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
             namespace=metadata.text("namespace"),
             name=name,
             workload=name.removeprefix(CLASS_PREFIX) if of_class else "",
-            curves=curves,
-            forecasts=forecasts,
+            demand=DemandCurves(curves, HISTORY),
+            forecast=DemandCurves(forecasts, FORECAST),
             categories=categories_of(status),
         )
 

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import orjson
 
@@ -26,7 +27,7 @@ CONFIG_MAP = "phasewise-reservations"
 ENTRY = "gangs.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reservation:
     """Nodes reserved for pods of one gang."""
 
@@ -42,6 +43,14 @@ class Reservation:
     priority: int = 0
     # the extended resources that this pod requests. Nodes offer shares of GPUs in this unit
     extended: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def uids_by_node(self) -> Mapping[str, Sequence[str]]:
+        """Node -> UIDs of the pods that it is reserved for, including bound ones."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for uid, node in self.nodes.items():
+            found[node].append(uid)
+        return found
 
     def without(self, uids: Set[str]) -> Reservation:
         """The reservation without these pods; itself if it names none of them."""
@@ -97,14 +106,10 @@ def _amounts(fields: Fields) -> dict[str, float]:
 
 
 def reservations_data(reservations: Sequence[Reservation]) -> Mapping[str, str]:
-    """The `data` of the ConfigMap."""
     return {ENTRY: orjson.dumps([_as_json(each) for each in reservations]).decode()}
 
 
 def _as_json(reservation: Reservation) -> dict[str, Any]:
-    by_node: defaultdict[str, list[str]] = defaultdict(list)
-    for uid, node in reservation.nodes.items():
-        by_node[node].append(uid)
     needs, priority, extended = reservation.needs, reservation.priority, reservation.extended
     of_a_move = {"needs": needs, "priority": priority, "extended": extended} if needs else {}
     return {
@@ -112,59 +117,43 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
         "gang": reservation.gang,
         "since": datetime.fromtimestamp(reservation.since_s, UTC).isoformat(timespec="milliseconds"),
         "holdSeconds": round(reservation.hold_s),
-        "nodes": by_node,
+        "nodes": reservation.uids_by_node,
         **of_a_move,
     }
 
 
-class _Active(NamedTuple):
-    reservation: Reservation
-    until_s: float
-    uids_on: Mapping[str, Sequence[str]]
-
-
 class Reservations:
-    """The reservations in force. They are replaced as a whole, so threads need no lock.
-
-    When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
-    on the monotonic clock counts.
-    """
+    """The reservations in force, replaced as a whole, so that threads need no lock. The end of one is computed by the
+    wall clock when it is first seen, as a restart must not extend it; from then on the monotonic clock counts."""
 
     def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic
-        self._all: Sequence[_Active] = ()
+        self._all: Sequence[tuple[Reservation, float]] = ()  # each with its end by the monotonic clock
 
     def put(self, reservations: Iterable[Reservation]) -> None:
-        """Replace all reservations."""
-        ends = {_identity(each.reservation): each.until_s for each in self._all}
+        ends = {_identity(each): until_s for each, until_s in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
-        self._all = [
-            _Active(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s)), _by_node(each))
-            for each in reservations
-        ]
+        self._all = [(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s))) for each in reservations]
 
     def node_of(self, uid: str) -> str:
         """The node reserved for a pod; empty for none."""
-        return next((node for each in self._active() if (node := each.reservation.nodes.get(uid))), "")
+        return next((node for each in self._active() if (node := each.nodes.get(uid))), "")
 
     def replacement_of(self, uid: str) -> Pod | None:
         """A placeholder for the replacement of a pod that is being moved; None for other pods."""
-        active = (each.reservation for each in self._active())
-        return next((_replacement(each) for each in active if each.needs and uid in each.nodes), None)
+        return next((_replacement(each) for each in self._active() if each.needs and uid in each.nodes), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods that it is reserved for, including bound ones."""
         active = self._active()
         if len(active) == 1:
-            return active[0].uids_on
-        nodes = {node for each in active for node in each.uids_on}
-        return {node: [uid for each in active for uid in each.uids_on.get(node, ())] for node in nodes}
+            return active[0].uids_by_node
+        nodes = {node for each in active for node in each.uids_by_node}
+        return {node: [uid for each in active for uid in each.uids_by_node.get(node, ())] for node in nodes}
 
-    def _active(self) -> Sequence[_Active]:
-        if not self._all:
-            return ()
-        now_s = self._monotonic()
-        return [each for each in self._all if now_s < each.until_s]
+    def _active(self) -> Sequence[Reservation]:
+        now_s = self._monotonic() if self._all else 0.0
+        return [each for each, until_s in self._all if now_s < until_s]
 
 
 def _replacement(reservation: Reservation) -> Pod:
@@ -179,10 +168,3 @@ def _replacement(reservation: Reservation) -> Pod:
 def _identity(reservation: Reservation) -> tuple[str, str, float]:
     """Distinguishes successive reservations of the same gang."""
     return reservation.namespace, reservation.gang, reservation.since_s
-
-
-def _by_node(reservation: Reservation) -> Mapping[str, Sequence[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for uid, node in reservation.nodes.items():
-        found[node].append(uid)
-    return found

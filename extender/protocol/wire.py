@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.errors import BadRequest
-from extender.scoring.combine import MAX_SCORE, NEUTRAL
+from extender.scoring.scorers import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers, NameTable
 
 Json = dict[str, Any]
@@ -24,8 +24,6 @@ Victims = Mapping[str, Sequence[str]]  # node -> UIDs of the pods to evict there
 
 
 class ExtenderArgs(NamedTuple):
-    """ExtenderArgs."""
-
     pod: Json  # as sent
     names: Sequence[str]  # names of the nodes, in the order sent, possibly with duplicates
     # name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None
@@ -75,10 +73,7 @@ class ArgsReader:
 
 
 def read_args(body: bytes) -> ExtenderArgs:
-    """Read the body of `filter` and `prioritize`.
-
-    Raises BadRequest: it is not an ExtenderArgs; says where.
-    """
+    """Read the body of `filter` and `prioritize`; BadRequest if it is not an ExtenderArgs."""
     args = _arguments(body)
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
@@ -104,10 +99,7 @@ def _names(values: object) -> list[str]:
 
 
 def read_preemption_args(body: bytes) -> PreemptionArgs:
-    """Read the body of `preempt`: victims are full pods or UIDs, and null for none.
-
-    Raises BadRequest: it is not an ExtenderPreemptionArgs; says where.
-    """
+    """Read the body of `preempt`: victims are full pods or UIDs, null for none; BadRequest if it is something else."""
     args = _arguments(body)
     pod = _object(args, "pod")
     full = (by_node := args.get("nodenametometavictims")) is None

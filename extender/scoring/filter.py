@@ -18,7 +18,7 @@ VARIANCE = 2  # row of what evictions free, after CPU and memory
 
 
 class Refusals(NamedTuple):
-    """Refusals of m nodes."""
+    """Of m nodes."""
 
     # reason -> (m,) which nodes are refused for it; each for one reason at most, memory first
     by_reason: dict[str, NDArray[np.bool_]]
@@ -35,11 +35,8 @@ class Refusals(NamedTuple):
 
 
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
-    """Which nodes are refused, and why. Guessed use, of the pod or of pods on a node, is no reason.
-
-    `freed`: (3, cells, m) cores, bytes and variance of CPU use that evictions will free on each node; infinite if
-    unknown.
-    """
+    """Which nodes are refused, and why; guessed use, of the pod or of pods on a node, is no reason. `freed`: (3, cells,
+    m) cores, bytes and variance of CPU use that evictions free on each node; infinite if unknown."""
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
     found: dict[str, NDArray[np.bool_]] = {}

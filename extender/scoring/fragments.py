@@ -13,7 +13,7 @@ from extender.view.devices import Floats, Mix, fullest_with_room
 
 
 class Free(NamedTuple):
-    """Free capacity of m nodes."""
+    """Of m nodes."""
 
     # cpu_cores, memory_bytes: (m,)
     cpu_cores: Floats
@@ -34,10 +34,8 @@ class Free(NamedTuple):
 
 
 def unusable(free: Free, mix: Mix) -> Floats:
-    """(m,): expected number of free GPUs that a pod drawn from the mix cannot use (Weng et al., USENIX ATC 2023).
-
-    All free GPUs of a node where the pod does not fit; elsewhere the free parts that are too small for it.
-    """
+    """(m,): expected number of free GPUs that a pod drawn from the mix cannot use (Weng et al., USENIX ATC 2023): all
+    of a node where it does not fit, elsewhere the free parts that are too small for it."""
     expected: Floats = free.gpus.sum(axis=0, dtype=np.float64) / MILLI_PER_GPU
     for number, milli in enumerate(mix.milli):  # one GPU share at a time keeps the arrays small
         enough = free.gpus >= milli * free.part / MILLI_PER_GPU

@@ -65,17 +65,15 @@ class PlacementRequest:
 
     @cached_property
     def load(self) -> Floats:
-        """(2, cells, m), see `Snapshot`."""
+        """(2, cells, m), see `Snapshot`; so are `variance`, (first cells, m), and `per_unit`, (2, m)."""
         return self.at_nodes(self.snapshot.load)
 
     @cached_property
     def variance(self) -> Floats:
-        """(first cells, m), see `Snapshot`."""
         return self.at_nodes(self.snapshot.variance)
 
     @cached_property
     def per_unit(self) -> Floats:
-        """(2, m), see `Snapshot`."""
         return self.at_nodes(self.snapshot.per_unit)
 
     @cached_property
@@ -103,11 +101,7 @@ class NodeScores(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """One criterion for nodes.
-
-    `score` returns None if it does not apply to the pod, which is then scored by the others alone; `explain` says in
-    words why a node got its value, from the facts of that node.
-    """
+    """One criterion: `score` is None if it does not apply to the pod, `explain` says why a node got its value."""
 
     score: Callable[[PlacementRequest], NodeScores | None]
     explain: Callable[[Facts], str]

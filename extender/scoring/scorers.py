@@ -1,16 +1,21 @@
-"""The scorers by name: each gives every node a value from 0 to 1, and says why."""
+"""The scorers by name: each gives every node a value from 0 to 1, and says why; and their weighted sum, scaled to the
+scheduler's integer scores 0 to 10."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from extender.pods.pod import DATA_ANNOTATION, PLACEMENT_ANNOTATION
+from extender.pods.pod import DATA_ANNOTATION, PLACEMENT_ANNOTATION, WEIGHTS_ANNOTATION
 from extender.scoring.fragments import explain_fragments, fragments
 from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest, Scorer
 from extender.view.snapshot import Floats, Integers
 from recommender.contention.specon import WEIGHTS
+from recommender.errors import Misuse
 from recommender.records import CPU, MEMORY
 from recommender.units import counted
 
@@ -26,11 +31,8 @@ STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
 
 
 def complement(request: PlacementRequest) -> NodeScores:
-    """Place pods together that peak at different times: less expected overload is better; without, a lower peak is.
-
-    Peaks count only if demand was learned, as kube-scheduler scores requests itself, and not for pods that ask to be
-    packed.
-    """
+    """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
+    demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
     peak = request.peak
     height = peak.max(axis=0)
     values, overload = np.ones(len(height)), np.zeros(len(height))
@@ -69,9 +71,7 @@ cluster."""
 
 def specon(request: PlacementRequest) -> NodeScores:
     """Prefer nodes with the fewest jobs that still learn (SpeCon, algorithm 4): S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
-
-    Nodes with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
-    """
+    Of 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC, with S = 6, 3.5, 4, 11, the second is the best."""
     counts = request.at_nodes(request.snapshot.categories)
     sums = np.dot(WEIGHTS, counts)
     values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
@@ -98,11 +98,8 @@ def explain_data(facts: Facts) -> str:
 
 
 def pack(request: PlacementRequest) -> NodeScores:
-    """FfDL's PACK: the pods of a job on as few nodes as possible.
-
-    Nodes with most pods of the job are best; for its first pod the fullest ones, by requests of CPU, memory and the
-    pod's extended resources.
-    """
+    """FfDL's PACK: the pods of a job on as few nodes as possible; its first pod on the fullest ones, by requests of
+    CPU, memory and the pod's extended resources."""
     peers = request.peers_on
     snapshot, places = request.snapshot, request.places
     asked = snapshot.requested[:, places] + np.asarray(request.pod.requests)[:, None]
@@ -138,3 +135,79 @@ SCORERS: Mapping[str, Scorer] = {
     "pack": Scorer(pack, explain_pack),
     "spread": Scorer(spread, explain_spread),
 }
+
+
+PLACEMENT_WEIGHT = 5.0
+"""Weight of `pack` or `spread` for a pod that asks for it by `phasewise.dev/placement`: more than any difference of
+peaks below overload."""
+
+MAX_WEIGHT = 1e6  # larger weights would drown all other scorers in rounding
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """Parse `complement=3,specon=1`; Misuse if a scorer is unknown, or a weight is not a number from 0 to a million."""
+    weights = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if name not in SCORERS or not 0.0 <= weight <= MAX_WEIGHT:
+            raise Misuse(f"weight {part[:60]!r}: write scorer=number, of {', '.join(SCORERS)}, and 0 to a million.")
+        weights[name] = weight
+    return weights
+
+
+def weights_for(annotations: Mapping[str, str], configured: Mapping[str, float]) -> Mapping[str, float]:
+    """The configured weights, overridden by a pod's annotations; a malformed annotation is ignored."""
+    placement, own = annotations.get(PLACEMENT_ANNOTATION), annotations.get(WEIGHTS_ANNOTATION)
+    if placement is None and own is None:
+        return configured
+    weights = dict(configured)
+    if placement in ("pack", "spread"):
+        weights |= {"pack": 0.0, "spread": 0.0, placement: PLACEMENT_WEIGHT}
+    try:
+        weights |= parse_weights(own or "")
+    except Misuse:
+        return weights
+    return weights
+
+
+MAX_SCORE = 10  # `MaxExtenderPriority`
+NEUTRAL = 5  # score for pods that are not ours and for unknown nodes: a node without a score would lose every tie
+
+TOTAL_DECIMALS, USE_DECIMALS = 6, 4
+"""Rounding of totals and use before comparison: smaller differences are noise of single precision."""
+
+
+class ScaledScores(NamedTuple):
+    """`scores` (m,) from 0 to 10, and the index of the best node."""
+
+    scores: NDArray[np.int64]
+    favourite: int
+
+
+def weighted_mean(by_scorer: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
+    """(nodes,): the weighted mean of the scorers' values; 0 if no scorer applies."""
+    if not by_scorer:
+        return np.zeros(nodes)
+    total = sum(weights[name] * scores.values for name, scores in by_scorer.items())
+    return np.asarray(total / sum(weights[name] for name in by_scorer)).round(TOTAL_DECIMALS)
+
+
+def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> ScaledScores:
+    """Scale the totals over the nodes of the request.
+
+    The best node gets 10; ties are broken by use, then by `rank`. All others get at most 9, since the scheduler picks
+    at random among equal scores: so its choice is known. All are (m,), m >= 1; ranks are distinct, and independent of
+    the order of nodes in the request. S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
+    """
+    low, high = totals.min(), totals.max()
+    best = np.flatnonzero(totals == high)
+    least = best[(there := use[best].round(USE_DECIMALS)) == there.min()]
+    favourite = int(least[rank[least].argmin()])
+    share = (totals - low) / (high - low) if high > low else np.ones(len(totals))
+    scores = np.minimum(np.rint(MAX_SCORE * share).astype(np.int64), MAX_SCORE - 1)
+    scores[favourite] = MAX_SCORE
+    return ScaledScores(scores, favourite)

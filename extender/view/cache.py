@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import math
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from sys import intern
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import orjson
 
 from extender.pods.footprint import PodName
 from extender.pods.pod import Node, Pair, Pod, Profile
@@ -15,7 +22,6 @@ from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
-from extender.view.watched import BatchingReader, CachingPodReader, TimestampingReader
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
@@ -24,16 +30,136 @@ from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
+from recommender.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+Json = Mapping[str, Any]
+
+BATCH_S = 0.02
+"""How long events that follow another one are delayed; until then, advice stands in for pods not seen bound yet."""
+
+BURST_S = 0.002  # an event that comes sooner was already buffered
+
+
+class BatchingReader(Generic[Given, Made]):
+    """Parses like `read`, on the thread of one watch, but sleeps before an event that follows another one closely.
+
+    Waking the thread for each event would double its CPU time and disturb calls. An event that comes alone, with none
+    for `BATCH_S` before it, is parsed at once, and so is a list, before the watch is `watching`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Given], Made],
+        watching: Callable[[], bool],
+        *,
+        clock: MonotonicClock = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._read, self._watching, self._clock, self._sleep = read, watching, clock, sleep
+        self._latest_s = -BATCH_S
+
+    def __call__(self, given: Given) -> Made:
+        if BURST_S < self._clock() - self._latest_s < BATCH_S and self._watching():
+            self._sleep(BATCH_S)
+        try:
+            return self._read(given)
+        finally:
+            self._latest_s = self._clock()
+
+
+MAX_CLOCK_SKEW_S = 60.0  # later times are ignored: clocks differ, and owners can write anything into `managedFields`
+
+
+class TimestampingReader(Generic[Made]):
+    """Parses like `read`, and records the time of the newest change, which tells how far we lag behind the cluster."""
+
+    def __init__(self, read: Callable[[Json], Made], clock: WallClock = time.time) -> None:
+        self._read, self._clock, self._newest = read, clock, ""
+
+    def __call__(self, raw: Json) -> Made:
+        """Parse an object; raises what `read` raises."""
+        made = self._read(raw)
+        latest = format_time(self._clock() + MAX_CLOCK_SKEW_S)
+        self._newest = max(self._newest, changed_at(raw, latest))
+        return made
+
+    @property
+    def newest_s(self) -> float:
+        """Unix seconds; NaN before the first object."""
+        return parse_rfc3339_s(self._newest) if self._newest else math.nan
+
+
+def changed_at(raw: Json, latest: str) -> str:
+    """The last change of an object not after `latest`; RFC 3339 as written by the API server, which sorts by time."""
+    metadata = raw["metadata"]
+    times = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
+    return max((each for each in times if each and each <= latest), default="")
+
+
+MAX_CACHED = 4096  # pending pods cached; others are parsed again when they are bound
+
+DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
+"""Parts of a pod's metadata, besides its names, that parsing depends on."""
+
+
+class CachingPodReader:
+    """Parses pods like `read`, for one thread; a newly bound pod is usually derived from the cached pending one.
+    `version_of`: namespace -> a number that changes with the controllers there."""
+
+    def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:
+        self._read, self._version_of = read, version_of
+        # by UID: a pending pod, the version of the controllers it was read with, and a digest
+        self._cached: OrderedDict[str, tuple[Pod, int, bytes]] = OrderedDict()
+
+    def __call__(self, raw: Json) -> Pod:
+        """Parse a pod; raises what `read` raises."""
+        cached = self._cached.pop(_text(raw, "metadata", "uid"), None)
+        if cached is not None and (node := _newly_bound_node(raw)):
+            pod, controllers, digest = cached
+            if controllers == self._version_of(pod.namespace) and digest == _digest(raw):
+                return pod.bound_to(intern(node))
+        controllers = self._version_of(_text(raw, "metadata", "namespace"))  # first, as they may change meanwhile
+        pod = self._read(raw)
+        if not pod.node and not pod.finished:
+            self._cached[pod.uid] = pod, controllers, _digest(raw)
+            if len(self._cached) > MAX_CACHED:
+                self._cached.popitem(last=False)
+        return pod
+
+
+def _text(raw: Json, part: str, name: str) -> str:
+    """A string field of `metadata` or `spec`; empty if it is missing or malformed, which `read` will report."""
+    fields = raw.get(part)
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _newly_bound_node(raw: Json) -> str:
+    """The node of a bound pod that its kubelet has not acknowledged yet; else empty."""
+    status = raw.get("status")
+    if not isinstance(status, dict) or status.get("startTime") or status.get("containerStatuses"):
+        return ""
+    return _text(raw, "spec", "nodeName") if status.get("phase") == "Pending" else ""
+
+
+def _digest(raw: Json) -> bytes:
+    """Digest of everything that parsing depends on and binding does not change."""
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    of_spec = spec.copy()
+    of_spec.pop("nodeName", None)
+    kept = ([metadata.get(name) for name in DIGESTED_METADATA], of_spec)
+    return blake2b(orjson.dumps(kept), digest_size=16).digest()
+
 
 PERIOD_S = 60.0  # default resolution of metrics-server
 RETRY_S = 5.0  # at the start and after a failure
 
 
 class UsagePoller:
-    """Polls the metrics API on a thread of its own, while there are pods with neither profile nor requests.
-
-    `failing`: 1 while the metrics API exists but fails or denies access, else 0.
-    """
+    """Polls the metrics API while there are pods with neither profile nor requests; `failing` (0 or 1) while it exists
+    but fails."""
 
     def __init__(self, api: Api, state: ClusterState) -> None:
         self._api, self._state = api, state
@@ -75,12 +201,8 @@ OnBound = Callable[[Pod], None]  # called on the watch's thread with each pod wh
 
 
 class ClusterCache:
-    """The watches of a cluster, each on a thread of its own.
-
-    Pods are listed last, as their workload class depends on their controllers, and their demand on profiles.
-
-    `controller_namespace`: namespace of the ConfigMap with reservations of `phasewise controller`.
-    """
+    """The watches of a cluster, each on a thread of its own. Pods are listed last, as their workload class depends on
+    their controllers, and their demand on profiles."""
 
     def __init__(
         self, api: Api, state: ClusterState, settings: Settings, on_bound: OnBound, controller_namespace: str
@@ -112,23 +234,21 @@ class ClusterCache:
         )
         read_watched = BatchingReader(self._readers[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
-        self._needed = Watches(*self._first, self._pods)
-        self._all = Watches(*self._needed, self._profiles)
+        self.needed = Watches(*self._first, self._pods)
+        self.all = Watches(*self.needed, self._profiles)
         self._usage_poller = UsagePoller(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
-        """Start all watches."""
         self._first.start()
         self._profiles.start()
         self._starter.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._ended.set()
         self._starter.join()
-        self._all.stop()
+        self.all.stop()
         self._usage_poller.loop.stop(0.0)
 
     def _start_pods(self) -> None:
@@ -138,6 +258,12 @@ class ClusterCache:
                 return
         self._pods.start()
         self._usage_poller.loop.start()
+        while not self.synced:
+            if self._ended.wait(0.1):
+                return
+        gc.collect()
+        gc.freeze()  # listed objects, which collections need not traverse again and again
+        log.info("ready: %d nodes listed", len(self._state.snapshot().table.index))
 
     @property
     def synced(self) -> bool:
@@ -145,19 +271,9 @@ class ClusterCache:
         return self._pods.synced
 
     @property
-    def waiting_for(self) -> str:
-        """Why the cluster is not known yet; empty once it is."""
-        return self._needed.waiting_for
-
-    @property
     def failing(self) -> int:
         """Number of watches without contact, including the metrics API; their data may be stale."""
-        return self._all.failing + self._usage_poller.failing
-
-    @property
-    def unreadable(self) -> int:
-        """Number of objects that cannot be parsed and are ignored."""
-        return self._all.unreadable
+        return self.all.failing + self._usage_poller.failing
 
     @property
     def newest_s(self) -> float:

@@ -24,7 +24,7 @@ GpuShares = tuple[tuple[int, float], ...]  # (GPU index, thousandths) of one pod
 
 
 class Amount(NamedTuple):
-    """One extended resource, (n,) each."""
+    """Of one extended resource, (n,)."""
 
     allocatable: Floats
     requested: Floats
@@ -32,7 +32,7 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of n nodes."""
+    """Of n nodes."""
 
     extended: Mapping[str, Amount]  # resource name -> amounts
     gpu_free: Floats  # (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs
@@ -42,10 +42,8 @@ class Devices:
     def lacks(
         self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float] = MappingProxyType({})
     ) -> bool:
-        """Whether a pod's requests of extended resources that a node offers do not fit there.
-
-        `adjustment` is added to the requests of the node's pods.
-        """
+        """Whether a pod's needs of extended resources that a node offers do not fit there; `adjustment` is added to
+        what is requested."""
         for name, need in needs.items():
             there = self.extended.get(name)
             if there is None or there.allocatable[place] <= 0.0:
@@ -56,10 +54,8 @@ class Devices:
 
 
 class DeviceTable:
-    """Devices by node and pod, updated incrementally; indices are those of the node table. Not thread-safe.
-
-    Only resources that a node once offered have a row, as pods can name any number of others.
-    """
+    """Devices by node (index of the node table) and pod, updated incrementally. Not thread-safe. Only resources that a
+    node once offered have a row, as pods can name any number of others."""
 
     def __init__(self, places: int) -> None:
         self._parts = np.full(places, float(MILLI_PER_GPU))
@@ -69,7 +65,6 @@ class DeviceTable:
         self._of_pod: dict[str, GpuShares] = {}
 
     def grow(self, places: int) -> None:
-        """Enlarge the arrays to so many nodes."""
         more = places - len(self._parts)
         self._parts = np.pad(self._parts, (0, more), constant_values=MILLI_PER_GPU)
         self._gpus, self._used = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._used))
@@ -112,7 +107,6 @@ class DeviceTable:
             self._used[number, place] += sign * milli
 
     def snapshot(self, nodes: int) -> Devices:
-        """A copy of the present state."""
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
         free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
         return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
@@ -155,10 +149,7 @@ class Mix(NamedTuple):
 
 
 class DemandMix:
-    """Estimates the mix of requests of pods with GPUs in this cluster.
-
-    Counts each pod with GPUs once, when it is first seen, pending or bound.
-    """
+    """Estimates the mix of requests of pods with GPUs: each counts once, when it is first seen, pending or bound."""
 
     def __init__(self) -> None:
         self._counts: Counter[Kind] = Counter()
@@ -166,7 +157,6 @@ class DemandMix:
         self._mix: Mix | None = None
 
     def see(self, uid: str, requests: Pair, gpu: GpuRequest) -> None:
-        """Count a pod, if it is new."""
         if not gpu.number or uid in self._seen:
             return
         self._seen.add(uid)

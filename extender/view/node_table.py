@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from recommender.records import CPU
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
 """Rows of `_counts`: requests and guesses (CPU and memory each), pods by category, and pods with learned demand."""
 
+COUNTED = attrgetter(
+    "node", "start_cell", "category", "overdue",
+    *(f"pod.{name}" for name in ("namespace", "workload", "job", "requests", "extended", "gpu")),
+)  # fmt: skip
 NO_CATEGORY = -1
 INITIAL_PLACES = 64
 HORIZONS_KEPT = 2
@@ -31,8 +36,6 @@ HORIZONS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen or advised there."""
-
     pod: Pod
     node: str
     footprint: Footprint
@@ -43,18 +46,11 @@ class Entry:
 
     @property
     def ours(self) -> bool:
-        """Whether it is a pod of ours, which SpeCon counts."""
         return self.category != NO_CATEGORY
 
     def counts_as(self, other: Entry) -> bool:
         """Whether both contribute the same to all sums."""
-        return self.footprint is other.footprint and self._counted == other._counted
-
-    @property
-    def _counted(self) -> tuple[object, ...]:
-        pod = self.pod
-        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests, pod.extended, pod.gpu)
-        return self.node, self.start_cell, self.category, self.overdue, *of_pod
+        return self.footprint is other.footprint and COUNTED(self) == COUNTED(other)
 
     def use(self, first_cell: int, cells: int) -> Floats:
         """(2, cells): use from `first_cell` on; (2, 1) if it is constant."""
@@ -118,8 +114,8 @@ class NodeTable:
 
     def _invalidate(self) -> None:
         self._largest: Pair | None = None
+        # parts of the snapshot that are shared until a node is added, changed or removed
         self._static: dict[str, Any] | None = None
-        """Parts of the snapshot that are shared until a node is added, changed or removed."""
         self._latest: Snapshot | None = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -134,7 +130,6 @@ class NodeTable:
         return self._largest
 
     def gpus_of(self, name: str) -> GpuOffer | None:
-        """The GPUs of a node; None for an unknown one."""
         place = self.index.get(name)
         return None if place is None else self._nodes[place].gpus
 
@@ -188,9 +183,8 @@ class NodeTable:
         return [self._nodes[place].name for place in np.flatnonzero(outside).tolist()]
 
     def renew(self, name: str, cell: int, entries: Sequence[Entry]) -> None:
-        """Sum up all pods of a node from a new base on, at most a horizon before `cell`.
-
-        Bases are spread over the cells of a horizon, so that few nodes are outdated at a time."""
+        """Sum up all pods of a node from a new base on, at most a horizon before `cell`. Bases are spread over the
+        cells of a horizon, so that few nodes are outdated at a time."""
         place = self.index[name]
         self._bases[place] = cell - (cell - place) % self.grid.cells
         for sums in (self._load, self._counts, self._variance):

@@ -29,10 +29,8 @@ class NameTable:
         self._latest: tuple[Sequence[str], tuple[Places, list[str]]] | None = None
 
     def find(self, names: Sequence[str]) -> tuple[Places, list[str]]:
-        """(m,) indices of nodes, ascending, without duplicates (`everywhere` itself if all); and unknown names.
-
-        The last result is cached, as `prioritize` usually gets the same list as `filter`.
-        """
+        """(m,) indices of nodes, ascending, without duplicates (`everywhere` itself if all), and unknown names; cached,
+        as `prioritize` usually gets the same list as `filter`."""
         latest = self._latest
         if latest is None or latest[0] is not names:
             latest = self._latest = (names, self._found(names))

@@ -4,18 +4,124 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
-from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
+from extender.pods.footprint import ClassKey, Footprint, PodName, ProfileIndex, Use
 from extender.pods.pod import Node, Pair, Pod, Profile
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
-from extender.view.placed import Placed, Waiting
 from extender.view.snapshot import Floats, Snapshot
 from recommender.units import MonotonicClock, WallClock
+
+Key = TypeVar("Key", bound=Hashable)
+JobKey = tuple[str, str]  # namespace and job
+
+
+class Placed:
+    """Every pod on a node, seen or advised there. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}  # by UID
+        self.without_demand: dict[PodName, str] = {}  # UIDs of pods with neither learned demand nor full requests
+        self._on: defaultdict[str, set[str]] = defaultdict(set)
+        self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
+        self._jobs: defaultdict[JobKey, Counter[str]] = defaultdict(Counter)
+        self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
+
+    def enter(self, entry: Entry, *, without_demand: bool) -> None:
+        pod = entry.pod
+        self.entries[pod.uid] = entry
+        self._on[entry.node].add(pod.uid)
+        self._of_class[pod.namespace, pod.workload].add(pod.uid)
+        if pod.of_our_scheduler:
+            self._ours[pod.priority][entry.node] += 1
+        if pod.job:
+            self._jobs[pod.namespace, pod.job][entry.node] += 1
+        if without_demand:
+            self.without_demand[pod.namespace, pod.name] = pod.uid
+
+    def remove(self, uid: str) -> Entry | None:
+        """Remove a pod; returns its entry, if there is one."""
+        entry = self.entries.pop(uid, None)
+        if entry is None:
+            return None
+        pod = entry.pod
+        _discard(self._on, entry.node, uid)
+        _discard(self._of_class, (pod.namespace, pod.workload), uid)
+        if pod.of_our_scheduler:
+            _uncount(self._ours[pod.priority], entry.node)
+        if pod.job:
+            there = self._jobs[pod.namespace, pod.job]
+            _uncount(there, entry.node)
+            if not there:
+                del self._jobs[pod.namespace, pod.job]
+        if self.without_demand.get((pod.namespace, pod.name)) == uid:
+            del self.without_demand[pod.namespace, pod.name]
+        return entry
+
+    def on(self, node: str) -> list[Entry]:
+        return [self.entries[uid] for uid in self._on.get(node, ())]
+
+    def of_class(self, key: ClassKey) -> Collection[str]:
+        return self._of_class.get(key, ())
+
+    def of_job(self, key: JobKey) -> Mapping[str, int]:
+        """Node -> number of pods of the job."""
+        return self._jobs.get(key, {})
+
+    def with_lower_priority(self, priority: int) -> set[str]:
+        """The nodes with a pod of our scheduler of lower priority."""
+        return {node for each, nodes in self._ours.items() if each < priority for node in nodes}
+
+
+def _discard(sets: dict[Key, set[str]], key: Key, uid: str) -> None:
+    found = sets[key]
+    found.discard(uid)
+    if not found:
+        del sets[key]
+
+
+def _uncount(counts: Counter[Key], key: Key) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
+class Waiting:
+    """Pending pods, and since when they have been refused by every node; after a restart, by their conditions. Each
+    method performs one dictionary operation at a time, so threads need no lock."""
+
+    def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
+        self._clock, self._monotonic = clock, monotonic
+        self._pods: dict[str, Pod] = {}
+        self._since_s: dict[str, float] = {}
+
+    def put(self, pod: Pod) -> None:
+        self._pods[pod.uid] = pod
+        if not math.isnan(pod.refused_since_s):
+            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_since_s))
+
+    def drop(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._since_s.pop(uid, None)
+
+    def of(self, uid: str) -> Pod | None:
+        """A pending pod as last watched; None for any other."""
+        return self._pods.get(uid)
+
+    def refused(self, uid: str) -> None:
+        """Record that a pod was refused by every node, if the watch knows it; others would never be removed."""
+        if uid in self._pods:
+            self._since_s.setdefault(uid, self._monotonic())
+
+    def waited_s(self, uid: str) -> float:
+        """Seconds since a pod was first refused by every node; 0 if it never was."""
+        since_s = self._since_s.get(uid)
+        return 0.0 if since_s is None else max(0.0, self._monotonic() - since_s)
+
 
 PROGRESSING = 0
 
@@ -44,10 +150,9 @@ class ClusterState:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
         self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))
-        self._advised: set[str] = set()
-        """Pods with advice that are not seen on a node yet."""
+        self._advised: set[str] = set()  # pods with advice that are not seen on a node yet
+        # expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed
         self._unseen_deadlines_s: OrderedDict[str, float] = OrderedDict()
-        """Expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed."""
         self._placed = Placed()
         self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
@@ -57,13 +162,11 @@ class ClusterState:
 
     @property
     def _cell(self) -> int:
-        """The present cell."""
         return self._settings.grid.cell(self._clock())
 
     # -- updates from watches --------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
-        """Add or update a node."""
         with self._lock:
             self._snapshot = None
             former_gpus, largest = self._table.gpus_of(node.name), self._table.largest
@@ -93,7 +196,6 @@ class ClusterState:
         self._recount([uid for uid, entry in entries if self._footprint(entry.pod).source != entry.footprint.source])
 
     def put_pod(self, pod: Pod) -> None:
-        """Add or update a pod."""
         with self._lock:
             self._table.mix.see(pod.uid, pod.requests, pod.gpu)
             if not pod.node and not pod.finished:
@@ -111,7 +213,6 @@ class ClusterState:
                 self._put(pod)
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a pod."""
         with self._lock:
             self._table.mix.forget(uid)
             self.waiting.drop(uid)
@@ -127,24 +228,21 @@ class ClusterState:
         return later and (pod.refusal not in ("", asked.refusal) or pod.nominated_node != asked.nominated_node)
 
     def put_use(self, use: Mapping[PodName, Use]) -> None:
-        """Replace the measured use of pods."""
         with self._lock:
             without_demand = self._placed.without_demand
             self._recount([without_demand[name] for name in self._profiles.put_use(use) if name in without_demand])
 
     def put_profile(self, profile: Profile) -> None:
-        """Add or update a PhaseProfile."""
         self._update_profiles(profile, self._profiles.put)
 
     def drop_profile(self, profile: Profile) -> None:
-        """Remove a PhaseProfile."""
         self._update_profiles(profile, self._profiles.drop)
 
-    def _update_profiles(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
+    def _update_profiles(self, profile: Profile, take: Callable[[Profile], Set[str]]) -> None:
         with self._lock:
             self._snapshot = None  # footprints of pending pods may have changed
             of_class = self._placed.of_class((profile.namespace, profile.workload)) if profile.workload else ()
-            self._recount(take(profile).union(of_class))
+            self._recount({*take(profile), *of_class})
 
     def _recount(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -175,9 +273,8 @@ class ClusterState:
                 self._remove(uid)
 
     def hold_nominated(self, pod: Pod) -> None:
-        """Count a pod on the node that its preemption frees; other pods could take the memory as its victims end.
-
-        Nominations by other schedulers do not count: they may be forgotten, and our scheduler ignores them, too."""
+        """Count a pod on the node that its preemption frees, or others could take the memory as its victims end; but
+        not by nominations of other schedulers, which may be forgotten, and which our scheduler ignores, too."""
         if pod.nominated_node and pod.of_our_scheduler and pod.uid not in self._advised:
             self.advise(pod, pod.nominated_node)
 
@@ -192,7 +289,6 @@ class ClusterState:
 
     @property
     def advised(self) -> int:
-        """Number of pods with advice that are not seen on a node yet."""
         return len(self._advised)
 
     # -- queries ------------------------------------------------------------------------------------------
@@ -222,7 +318,6 @@ class ClusterState:
             return self._snapshot
 
     def residents(self, node: str) -> dict[str, Resident]:
-        """The pods of a node by UID."""
         with self._lock:
             cell, cells = self._cell, self._settings.grid.cells
             return {
@@ -237,7 +332,6 @@ class ClusterState:
 
     @property
     def without_demand(self) -> Set[PodName]:
-        """The pods on nodes with neither learned demand nor full requests."""
         with self._lock:
             return set(self._placed.without_demand)
 

@@ -16,16 +16,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from werkzeug.exceptions import HTTPException
 from werkzeug.test import EnvironBuilder
 
-from extender.errors import BadRequest, ExtenderError, NotReady, TooLarge, TooSlow
+from extender.errors import BadRequest, ExtenderError, NotServed
 
+SLOW = 408
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Telemetry:
-    """The metrics of one server; kube-scheduler itself has none on extender latency and errors.
-
-    `program`, which is part of their names, is `extender`, `controller`, `webhook` or `web`.
-    """
+    """The metrics of one server: `program`, part of their names, is `extender`, `controller`, `webhook` or `web`."""
 
     def __init__(self, program: str) -> None:
         self.registry, self._prefix = CollectorRegistry(), f"phasewise_{program}_"
@@ -48,7 +46,6 @@ class Telemetry:
             Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
 
     def page(self) -> bytes:
-        """The metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
 
@@ -93,8 +90,6 @@ would restart the pod."""
 
 
 class Answer(NamedTuple):
-    """A response; `headers` without the length."""
-
     status: int
     body: bytes
     headers: Mapping[str, str] = {"Content-Type": JSON}
@@ -106,12 +101,9 @@ def error_answer(problem: str) -> bytes:
 
 
 class App:
-    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths,
-    health and metrics among them.
-
-    While `not_ready` says why not, every POST is answered by 503, as the scheduler would take an empty answer for a
-    refusal of all nodes.
-    """
+    """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths.
+    While `not_ready` says why not, every POST is answered by 503: the scheduler would take an empty answer for a
+    refusal of all nodes."""
 
     def __init__(
         self,
@@ -139,13 +131,13 @@ class App:
             elif scope["method"] != "POST":
                 answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
             elif problem := self._not_ready():
-                raise NotReady(problem)
+                raise NotServed(503, problem)
             else:
                 answer = Answer(
                     200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
                 )
         except ExtenderError as error:
-            kept = "close" if isinstance(error, TooSlow) else "keep-alive"
+            kept = "close" if error.status == SLOW else "keep-alive"
             answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
         except Exception:  # a bug must be visible, but must not end the server
             log.exception("%s failed", path)
@@ -184,11 +176,12 @@ class App:
                         if more:
                             self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
-            raise TooSlow(f"the body took longer than {limits.timeout_s:g} s, or too many others came") from error
+            problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
+            raise NotServed(SLOW, problem) from error
         finally:
             self._held_bytes -= self._held_by_request.pop(deadline, 0)
         if size > limits.largest_bytes:
-            raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
+            raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
     def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:

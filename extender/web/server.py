@@ -50,8 +50,6 @@ SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where and how to listen."""
-
     address: str  # `host:port`
     # certificate, key: PEM files, for https only; reloaded when they change
     certificate: Path | None = None
@@ -188,18 +186,14 @@ class _Loop(uvloop.Loop):
 
 
 class Part(Protocol):
-    """What a program runs beside its server."""
-
     def start(self) -> object: ...
 
     def stop(self) -> object: ...
 
 
 class Server:
-    """Serves an application; the address is bound on construction.
-
-    Raises Misuse: the address is invalid or in use, or the certificate is invalid.
-    """
+    """Serves an application; the address is bound on construction, which raises Misuse if that or the certificate is
+    invalid."""
 
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving
@@ -221,7 +215,10 @@ class Server:
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
             callback_notify=self._reload_certificate,
             timeout_notify=CERTIFICATE_CHECK_S,
-            **self._tls(),
+            ssl_certfile=serving.certificate,
+            ssl_keyfile=(serving.key or serving.certificate) if serving.certificate else None,
+            ssl_ca_certs=str(serving.client_authority) if serving.client_authority else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if serving.client_authority else ssl.CERT_NONE,
         )
         try:
             self._config.load()
@@ -256,14 +253,6 @@ class Server:
     def stop(self) -> None:
         """Stop serving; may be called from any thread."""
         self._server.should_exit = True
-
-    def _tls(self) -> dict[str, Any]:
-        serving = self._serving
-        if serving.certificate is None:
-            return {}
-        client_certificates = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
-        certificate_files = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
-        return {**certificate_files, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": client_certificates}
 
     def _file_mtime_ns(self) -> int:
         return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0

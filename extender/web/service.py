@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -62,17 +59,12 @@ def extender_app(
     return app
 
 
-log = logging.getLogger(__name__)
-
 LEASE = "phasewise-extender"
 
 
 class Service:
-    """One replica. `app` answers 503 until everything has been listed and this replica leads.
-
-    `lease_namespace`: of the Lease for leader election; empty for a single replica. `controller_namespace`: of the gang
-    controller's reservations.
-    """
+    """One replica. `app` answers 503 until everything has been listed and this replica leads; without a
+    `lease_namespace` it always does. `controller_namespace`: of the gang controller's reservations."""
 
     def __init__(
         self,
@@ -95,7 +87,7 @@ class Service:
             ("advised", "Advised placements not seen yet.", lambda: self.state.advised),
             ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
             ("unknown_nodes", "Unknown nodes named in filter calls.", lambda: placer.unknown_nodes),
-            ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.unreadable),
+            ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.all.unreadable),
             ("staleness_seconds", "Time since the API server last sent anything.", self.cache.staleness_s),
             ("lag_seconds", "Age of the newest processed change.", lambda: time.time() - self.cache.newest_s),
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
@@ -103,16 +95,13 @@ class Service:
         )
 
     def start(self) -> Service:
-        """Start all threads; returns at once."""
         self.cache.start()
         self._events.start()
         if self._election is not None:
             self._election.start()
-        threading.Thread(target=self._tune_garbage_collection, name="settle", daemon=True).start()
         return self
 
     def stop(self) -> None:
-        """Stop all threads and release the Lease."""
         self.cache.stop()
         self._events.stop()
         if self._election is not None:
@@ -120,21 +109,13 @@ class Service:
 
     def not_ready(self) -> str:
         """Why calls cannot be answered; empty when they can."""
-        if waiting_for := self.cache.waiting_for:
+        if waiting_for := self.cache.needed.waiting_for:
             return waiting_for
         if self._election is not None and not self._election.is_leader:
             if problem := self._election.problem:
                 return f"the leader is unknown: {problem}"
             return f"another replica leads: {self._election.holder or 'unknown'}"
         return ""
-
-    def _tune_garbage_collection(self) -> None:
-        """Shorten pauses by garbage collection: listed objects are frozen."""
-        while not self.cache.synced:
-            time.sleep(0.1)
-        gc.collect()
-        gc.freeze()
-        log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _pod_bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)

@@ -9,9 +9,9 @@ empty: permission to create Secrets would give access to the token of any servic
 from __future__ import annotations
 
 import base64
-import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,11 +38,8 @@ BACKDATED_S = 300.0  # certificates are backdated by this much, as clocks differ
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """A serving certificate with its key and authorities; PEM.
-
-    `authorities`: certificates of the authority and, while it is valid, of the previous one, so that old certificates
-    stay trusted during a renewal.
-    """
+    """A serving certificate with its key and the certificates of its authority and, while it is valid, of the previous
+    one, so that old certificates stay trusted during a renewal; PEM."""
 
     certificate: bytes
     key: bytes
@@ -61,29 +58,24 @@ class CertificateBundle:
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def needs_renewal(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether the certificate expires soon, is not valid yet (made with a wrong clock) or lacks one of these names.
-
-        Raises BadCertificate if it is malformed.
-        """
+        """Whether it expires soon, is not valid yet (made with a wrong clock) or lacks a name; BadCertificate if
+        malformed."""
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
         begun = shown.not_valid_before_utc.timestamp() <= now_s
-        return left_s < RENEW_BEFORE_S or not begun or not set(names) <= _names_of(shown)
+        alternatives = [each.value for each in shown.extensions if isinstance(each.value, x509.SubjectAlternativeName)]
+        known = {str(name.value) for listed in alternatives for name in listed}
+        return left_s < RENEW_BEFORE_S or not begun or not set(names) <= known
 
 
 def new_bundle(names: Sequence[str], now_s: float, former: CertificateBundle | None = None) -> CertificateBundle:
     """Create an authority, and a certificate for these host names and addresses, valid for `VALID_S`."""
     now = datetime.fromtimestamp(now_s, UTC)
     signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"phasewise authority {now:%Y-%m-%d %H:%M:%S}")])
-    authority = (
-        _builder(issuer, issuer, signing, now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(signing, hashes.SHA256())
-    )
+    issuer = f"phasewise authority {now:%Y-%m-%d %H:%M:%S}"
+    authority = _builder(issuer, issuer, signing, now, authority=True).sign(signing, hashes.SHA256())
     shown = (
-        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        _builder(names[0][:64], issuer, key, now, authority=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(signing, hashes.SHA256())
@@ -95,16 +87,17 @@ def new_bundle(names: Sequence[str], now_s: float, former: CertificateBundle | N
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
+    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, now: datetime, *, authority: bool
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(seconds=BACKDATED_S))
         .not_valid_after(now + timedelta(seconds=VALID_S))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
     )
 
 
@@ -135,14 +128,6 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _names_of(certificate: x509.Certificate) -> set[str]:
-    try:
-        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return set()
-    return {str(each.value) for each in listed}
-
-
 log = logging.getLogger(__name__)
 
 SECRETS = ("v1", "secrets")
@@ -152,59 +137,55 @@ PERIOD_S = 60.0
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateLocation:
-    """Where the certificate is stored."""
-
-    namespace: str
-    secret: str
-    names: Sequence[str]  # host names and addresses by which the API server reaches us
-    configuration: str  # name of the MutatingWebhookConfiguration that must trust it
-    file: Path  # for certificate and key, as read by a server
-
-
 class CertificateKeeper:
-    """Keeps the certificate valid: `loop` repeats `ensure`."""
+    """Keeps the certificate valid: `loop` repeats `ensure`. The API server reaches us by `names`, and trusts us by the
+    MutatingWebhookConfiguration `configuration`; a server reads certificate and key from `file`."""
 
-    def __init__(self, api: Api, location: CertificateLocation, clock: WallClock, period_s: float = PERIOD_S) -> None:
-        self._api, self._location, self._clock = api, location, clock
-        self.loop = PeriodicTask("certificate", self.ensure, lambda: period_s)
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        secret: str,
+        names: Sequence[str],
+        configuration: str,
+        file: Path,
+        clock: WallClock = time.time,
+    ) -> None:
+        self._api, self._names, self._file, self._clock = api, names, file, clock
+        self._secret_path = path_of(SECRETS, namespace, secret)
+        self._configuration_path = path_of(CONFIGURATIONS, None, configuration)
+        self.loop = PeriodicTask("certificate", self.ensure, lambda: PERIOD_S)
 
     def ensure(self) -> None:
-        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
-
-        Raises ApiError: a request failed. The file is only written once the certificate is trusted.
-        """
-        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
+        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree, or raise
+        ApiError. The file is only written once the certificate is trusted."""
+        configuration = self._api.get(self._configuration_path)
         bundle = self._shared_bundle()
         self._trust(bundle, configuration)
         self._write_file(bundle)
 
     def _shared_bundle(self) -> CertificateBundle:
-        path = path_of(SECRETS, self._location.namespace, self._location.secret)
-        secret = self._api.get(path)
+        secret = self._api.get(self._secret_path)
         try:
             former: CertificateBundle | None = CertificateBundle.of_secret(secret.get("data") or {})
-            if former is not None and not former.needs_renewal(self._location.names, self._clock()):
+            if former is not None and not former.needs_renewal(self._names, self._clock()):
                 return former
         except BadCertificate as error:
-            log.warning("%s/%s: %s: creating a new one", self._location.namespace, self._location.secret, error)
+            log.warning("%s: %s: creating a new one", self._secret_path, error)
             former = None
-        bundle = new_bundle(self._location.names, self._clock(), former)
+        bundle = new_bundle(self._names, self._clock(), former)
         try:
-            self._api.replace(path, {**secret, "data": bundle.secret_data()})
+            self._api.replace(self._secret_path, {**secret, "data": bundle.secret_data()})
         except Conflict:  # another replica was first
-            return CertificateBundle.of_secret(self._api.get(path).get("data") or {})
+            return CertificateBundle.of_secret(self._api.get(self._secret_path).get("data") or {})
         log.info("the certificate was renewed")
         return bundle
 
     def _trust(self, bundle: CertificateBundle, configuration: Json) -> None:
-        path = path_of(CONFIGURATIONS, None, self._location.configuration)
         encoded = base64.b64encode(bundle.authorities).decode()
-        hooks = configuration.get("webhooks") or []
         changes = [
             change
-            for number, hook in enumerate(hooks)
+            for number, hook in enumerate(configuration.get("webhooks") or ())
             if hook["clientConfig"].get("caBundle") != encoded
             for change in (
                 {"op": "test", "path": f"/webhooks/{number}/name", "value": hook["name"]},
@@ -212,16 +193,15 @@ class CertificateKeeper:
             )
         ]
         if changes:
-            self._api.patch(path, changes)
+            self._api.patch(self._configuration_path, changes)
 
     def _write_file(self, bundle: CertificateBundle) -> None:
         """Write certificate and key to one file, atomically, as a server may read it at any time."""
-        file, both = self._location.file, bundle.certificate + bundle.key
-        with contextlib.suppress(FileNotFoundError):
-            if file.read_bytes() == both:
-                return
-        fresh = file.with_suffix(".new")
+        both = bundle.certificate + bundle.key
+        if self._file.exists() and self._file.read_bytes() == both:
+            return
+        fresh = self._file.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(both)
-        fresh.replace(file)
+        fresh.replace(self._file)

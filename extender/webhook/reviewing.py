@@ -28,10 +28,7 @@ EXCLUSIVE, BY_NODE_LABELS = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alph
 
 
 def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
-    """The handlers of the API server's calls, by path.
-
-    `scheduler`: replaces the default scheduler; empty for no change.
-    """
+    """The handlers of the API server's calls; `scheduler` replaces the default scheduler, empty for no change."""
 
     def mutate(body: bytes) -> bytes:
         try:

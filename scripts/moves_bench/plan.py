@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from extender.gangs.member import Member, NodeCapacity
-from extender.gangs.reading import read_member, read_node_capacity
+from extender.gangs.member import Member, NodeCapacity, read_member, read_node_capacity
 from extender.moves.board import MoveInputs, Rate
 from extender.moves.job import MovingJob
 from extender.moves.phasewise import PhasewisePlanner

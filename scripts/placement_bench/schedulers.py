@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from extender.scoring.combine import scaled_scores
+from extender.scoring.scorers import scaled_scores
 from local_cluster import moving
 from local_cluster.installing import configuration, documents, installed_profile
 from local_cluster.played_http import Asked, Reply, played

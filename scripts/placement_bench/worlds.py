@@ -14,8 +14,8 @@ from extender.placing.placer import Placer
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.protocol.wire import ExtenderArgs, HostPriorities
 from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
-from extender.scoring.combine import NEUTRAL
 from extender.scoring.request import PlacementRequest
+from extender.scoring.scorers import NEUTRAL
 from extender.settings import Settings
 from extender.view.state import ClusterState
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.scoring.combine import parse_weights, scaled_scores, weighted_mean, weights_for
 from extender.scoring.request import NodeScores
+from extender.scoring.scorers import parse_weights, scaled_scores, weighted_mean, weights_for
 from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
 from tests.reference import extender as reference

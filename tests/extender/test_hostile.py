@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.errors import TooSlow
 from extender.pods.reading import read_node
 from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
-from extender.view.watched import MAX_CLOCK_SKEW_S, TimestampingReader
+from extender.view.cache import MAX_CLOCK_SKEW_S, TimestampingReader
 from extender.web.app import App, BodyLimits, Telemetry
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app
@@ -121,7 +120,7 @@ def test_an_absurd_demand_is_ignored_and_the_rest_of_the_profile_counts(step_s: 
     raw["status"]["containers"].append({"name": "other", "why": {"forecastCpuCores": 1e300, "forecastMemoryBytes": 1}})
     raw["status"]["pods"] = [{"name": "p", "uid": "uid-p", "category": "converged"}]
     profile = World().read_profile(raw)
-    assert (profile.curves, profile.forecasts, profile.categories) == ({}, {}, {"uid-p": 2})
+    assert (profile.demand.curves, profile.forecast.curves, profile.categories) == ({}, {}, {"uid-p": 2})
 
 
 def test_pods_of_other_schedulers_are_not_evicted_for_a_forecast() -> None:
@@ -190,7 +189,7 @@ def test_unfinished_bodies_hold_limited_memory_and_a_complete_one_is_answered() 
         complete.set()
         slow = [asyncio.create_task(post([b"x" * 300] * 3, rest)) for _ in range(12)]
         await asyncio.sleep(0.1)
-        assert statuses == [TooSlow.status] * 8, "the oldest ones"
+        assert statuses == [408] * 8, "the oldest ones"
         await post([b"x" * 500], complete)
         assert statuses[8:] == [200]
         rest.set()

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from extender.gangs.reading import read_member
+from extender.gangs.member import read_member
 from extender.pods.curves import Grid
-from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, Sizes, checked_sizes
+from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, checked_sizes, size_for_gpus
 from extender.pods.pod import GROUPS
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
@@ -125,7 +125,7 @@ def test_labels_of_a_node_give_the_share_of_each_data_set_there() -> None:
 def test_an_invalid_demand_of_a_profile_is_ignored(demand: Json) -> None:
     raw = class_json("k", [1.0], [1.0])
     raw["status"]["containers"][0]["demand"] = demand
-    assert profile_reader(Grid())(raw).curves == {}
+    assert profile_reader(Grid())(raw).demand.curves == {}
 
 
 def test_only_a_profile_with_class_true_is_of_a_class() -> None:
@@ -164,12 +164,11 @@ def test_containers_without_a_history_count_by_their_requests() -> None:
 
 
 def test_sizes_are_those_of_ffdl_and_scale_by_the_number_of_gpus() -> None:
-    sizes = Sizes(FFDL)
-    assert sizes.for_gpus(2, "nvidia-tesla-p100") == (16.0, 48 * GIB)
-    assert sizes.for_gpus(4, "V100") == (84.0, 96 * GIB)
-    assert sizes.for_gpus(1, "H999") == (4.0, 24 * GIB), "the smallest size for an unknown type"
-    assert sizes.for_gpus(0, "V100") is None
-    assert Sizes({}).for_gpus(1, "V100") is None
+    assert size_for_gpus(FFDL, 2, "nvidia-tesla-p100") == (16.0, 48 * GIB)
+    assert size_for_gpus(FFDL, 4, "V100") == (84.0, 96 * GIB)
+    assert size_for_gpus(FFDL, 1, "H999") == (4.0, 24 * GIB), "the smallest size for an unknown type"
+    assert size_for_gpus(FFDL, 0, "V100") is None
+    assert size_for_gpus({}, 1, "V100") is None
 
 
 @pytest.mark.parametrize("name", ["V100", "0-V100", "x-V100", "1-"])

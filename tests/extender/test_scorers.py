@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from extender.pods.pod import CATEGORIES
-from extender.scoring.combine import scaled_scores, weighted_mean
-from extender.scoring.scorers import SCORERS, complement, data, pack, specon, spread
+from extender.scoring.scorers import SCORERS, complement, data, pack, scaled_scores, specon, spread, weighted_mean
 from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 

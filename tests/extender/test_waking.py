@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.gangs.member import Member
-from extender.gangs.reading import read_member
+from extender.gangs.member import Member, read_member
 from extender.gangs.waking import ANNOTATION, MAX_PER_PERIOD, Waker
 from extender.reasons import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json

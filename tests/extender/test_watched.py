@@ -10,7 +10,7 @@ import pytest
 
 from extender.pods.pod import Pod
 from extender.pods.reading import pod_reader, read_node
-from extender.view.watched import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
+from extender.view.cache import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
 from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, workload_reader

@@ -8,7 +8,7 @@ import yaml
 
 from extender.moves.store import BARRED
 from extender.pods.pod import WEIGHTS_ANNOTATION
-from extender.scoring.combine import SCORERS
+from extender.scoring.scorers import SCORERS
 from recommender.cluster.model_map import PUBLISHED_AT
 from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, RECOMMENDER_LABEL

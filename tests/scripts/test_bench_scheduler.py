@@ -70,7 +70,7 @@ def test_the_extender_reads_the_objects_of_the_benchmark() -> None:
     pod = pod_reader(lambda _: (), settings.schedulers)(raw)
     assert (pod.node, pod.workload, pod.ours) == (read_node(objects.node(3)).name, objects.workload_of(7), True)
     profile, status = objects.learned_profile("team-00", 0)
-    assert profile_reader(settings.grid)({**profile, **status}).curves["main"].peak[0] > 3.0
+    assert profile_reader(settings.grid)({**profile, **status}).demand.curves["main"].peak[0] > 3.0
     jobs = {(objects.namespace_of(number), objects.job_of(number)) for number in range(2000)}
     assert len(jobs) == 2000 / objects.PODS_OF_A_JOB
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from extender.dashboard.access import AUTHENTICATION, AccessCheck
-from extender.dashboard.job import Running, jobs_of
+from extender.dashboard.job import Profile, Running, jobs_of, read_profile, read_shown_pod
 from extender.dashboard.pages import dashboard
-from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.dashboard.watching import ClusterView, ClusterWatch
 from extender.web.app import Telemetry
 from recommender.cluster.errors import Unreachable

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from extender.gangs.decide import GangDecision, Timeouts, decide
-from extender.gangs.member import GATE, Member, NodeCapacity
-from extender.gangs.reading import read_member, read_node_capacity
+from extender.gangs.member import GATE, Member, NodeCapacity, read_member, read_node_capacity
 
 Json = dict[str, Any]
 NOON_S = 1_800_000_000.0

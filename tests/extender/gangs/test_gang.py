@@ -12,7 +12,7 @@ from extender.gangs.affinity import NodeConstraints
 from extender.gangs.gang import JobSize, gangs_of
 from extender.gangs.member import GATE, NodeCapacity
 from extender.gangs.plan import NodeArrays
-from extender.gangs.reading import path_of_job, size_of_job
+from extender.gangs.sizes import path_of_job, size_of_job
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of

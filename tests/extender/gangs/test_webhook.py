@@ -16,7 +16,7 @@ import yaml
 from extender.errors import BadCertificate, BadRequest
 from extender.gangs.member import GATE
 from extender.pods.pod import GROUPS
-from extender.webhook.certificates import VALID_S, CertificateBundle, CertificateKeeper, CertificateLocation, new_bundle
+from extender.webhook.certificates import VALID_S, CertificateBundle, CertificateKeeper, new_bundle
 from extender.webhook.reviewing import handlers, review_response
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
@@ -130,6 +130,9 @@ def test_a_secret_or_certificate_that_is_malformed_is_an_error() -> None:
         CertificateBundle(b"x", b"y", b"z").needs_renewal(NAMES, NOON_S)
 
 
+HOOK = "phasewise-webhook"
+
+
 class FakeApi:
     """A Secret and a webhook configuration."""
 
@@ -158,18 +161,17 @@ class FakeApi:
 
 
 def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_needed(tmp_path: Path) -> None:
-    api, now = FakeApi(), [NOON_S]
-    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    keeper = CertificateKeeper(cast(Api, api), loc, lambda: now[0])
+    api, now, file = FakeApi(), [NOON_S], tmp_path / "serving.pem"
+    keeper = CertificateKeeper(cast(Api, api), "kube-system", HOOK, NAMES, HOOK, file, lambda: now[0])
     keeper.ensure()
-    first = loc.file.read_bytes()
+    first = file.read_bytes()
     keeper.ensure()
-    assert (api.writes, loc.file.read_bytes()) == (["replace", "trust"], first)
-    assert loc.file.stat().st_mode & 0o777 == 0o600
+    assert (api.writes, file.read_bytes()) == (["replace", "trust"], first)
+    assert file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
     keeper.ensure()
     assert api.writes == ["replace", "trust"] * 2
-    assert loc.file.read_bytes() != first
+    assert file.read_bytes() != first
     api.secret = {**api.secret, "data": {}}
     keeper.ensure()
     assert api.writes == ["replace", "trust"] * 3
@@ -179,8 +181,8 @@ def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_neede
 def test_a_keeper_that_loses_a_race_uses_the_certificate_of_the_winner(tmp_path: Path) -> None:
     api = FakeApi()
     api.conflicts = True
-    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    CertificateKeeper(cast(Api, api), loc, lambda: NOON_S).ensure()
+    file = tmp_path / "serving.pem"
+    CertificateKeeper(cast(Api, api), "kube-system", HOOK, NAMES, HOOK, file, lambda: NOON_S).ensure()
     bundle = CertificateBundle.of_secret(api.secret["data"])
-    assert loc.file.read_bytes() == bundle.certificate + bundle.key
+    assert file.read_bytes() == bundle.certificate + bundle.key
     assert base64.b64decode(api.bundle) == bundle.authorities

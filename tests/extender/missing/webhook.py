@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubernetes.client.exceptions import ApiException
 
-from extender.webhook.certificates import CertificateKeeper, CertificateLocation
+from extender.webhook.certificates import CertificateKeeper
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom
 
@@ -16,19 +16,20 @@ from tests.extender.missing.stage import Stage, Symptom
 def not_trusted(stage: Stage) -> Iterator[Symptom]:
     """It does not start, and writes no certificate that would not be trusted."""
     secret = ("phasewise-webhook", "kube-system")
-    cert = CertificateLocation(secret[1], secret[0], ["127.0.0.1"], "phasewise-webhook", stage.tmp_path / "serving.pem")
+    file = stage.tmp_path / "serving.pem"
     with contextlib.suppress(ApiException):
         stage.cluster.core.delete_namespaced_secret(*secret)
     stage.cluster.core.create_namespaced_secret(secret[1], {"metadata": {"name": secret[0]}})
-    keeper = CertificateKeeper(stage.api, cert, lambda: 1.9e9)
+    names = ["127.0.0.1"]
+    keeper = CertificateKeeper(stage.api, secret[1], secret[0], names, "phasewise-webhook", file, lambda: 1.9e9)
 
     def does_not_start() -> bool:
         try:
             keeper.ensure()
         except Forbidden as error:
-            assert not cert.file.exists()
+            assert not file.exists()
             return stage.refused in str(error)
-        assert cert.file.exists()
+        assert file.exists()
         return False
 
     yield does_not_start

@@ -16,7 +16,7 @@ def test_a_finished_pod_neither_counts_in_its_group_nor_uses_capacity() -> None:
     both, one = Board([first, second], nodes(1)), Board([first, replace(second, phase="Failed")], nodes(1))
     assert both.refusal(first) == "it belongs to a group of 2 pods, which is never moved in part"
     assert one.refusal(first) == ""
-    assert (both.requested_cores().tolist(), one.requested_cores().tolist()) == ([6.0], [3.0])
+    assert [board.cores(board.free.free).tolist() for board in (both, one)] == [[4.0], [7.0]]
     assert one.running == [first]
 
 
@@ -60,4 +60,5 @@ def test_only_moves_of_the_same_completion_index_that_were_not_refused_count() -
 
 def test_nodes_without_allocatable_cpu_have_no_cores() -> None:
     without_cpu = NodeCapacity(node("n0").node, (("memory", 8.0), ("pods", 110.0)))
-    assert Board([], [without_cpu]).allocatable_cores().tolist() == [0.0]
+    board = Board([], [without_cpu])
+    assert board.cores(board.free.free).tolist() == [0.0]

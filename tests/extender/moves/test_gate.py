@@ -372,7 +372,7 @@ def test_nothing_is_kept_of_a_move_whose_job_completed_before_its_pod_could_be_e
     assert world.api.jobs is not None
     del world.api.jobs.objects["a"]
     world.advance()
-    assert world.gate._eviction_errors == {}
+    assert world.gate._under_way == {}
 
 
 def test_a_job_that_goes_on_with_its_next_index_is_no_longer_waited_for() -> None:
