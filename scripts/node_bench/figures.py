@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from node_bench.batch import Observations
-from node_bench.sampling import Sample
-from node_bench.watch import JobRun
+from node_bench.rows import Observations
+from node_bench.watch import JobRun, Sample
 
 RISE_FACTOR = 1.5
 """A stage needs more if its use is this many times that of the previous stage."""

@@ -68,7 +68,7 @@ REVIEW = {"request": {"uid": "1", "operation": "CREATE", "object": member_json("
     ],
     ids=["extender", "controller", "webhook"],
 )
-def test_every_call_is_answered_in_spite_of_hundreds_of_SlowClients(
+def test_every_call_is_answered_in_spite_of_hundreds_of_slow_clients(
     command: tuple[str, ...], call: Call, kinds: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def probe(server: Server) -> None:
