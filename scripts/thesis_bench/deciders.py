@@ -240,14 +240,6 @@ def added_s(
 
     Seconds after a job is due count `LATENESS_WEIGHT` times in addition, so that a job which would be alone without
     moves finds a worker that is nearly idle. Workers serve in the order of `order_of`.
-
-    Examples
-    --------
-    One worker is idle, the other has ten seconds of work left that is due then:
-
-    >>> ten = [Stage(10.0, 1.0)]
-    >>> added_s(ForecastJob("new", 1, ten, due_s=20.0), [ForecastJob("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
-    [20.0, 10.0]
     """
 
     def counted_s(there: Sequence[ForecastJob], worker: int) -> float:
