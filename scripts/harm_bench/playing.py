@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.default import DefaultRecommender
@@ -25,17 +25,6 @@ from recommender.simulate.default import INTERVAL_S
 CYCLE_S = 600.0
 
 
-class RecommenderUnderTest(Protocol):
-    def round(self) -> object:
-        """Read the cluster and set recommendations."""
-
-    def stop(self) -> None:
-        """Shut down in good order."""
-
-    def start(self) -> None:
-        """Start again from the state that the last process left."""
-
-
 class Ours:
     """The live recommender with default options.
 
@@ -54,10 +43,12 @@ class Ours:
         return report
 
     def stop(self) -> None:
+        """Shut down in good order."""
         self.live.publish_safe_values()
         self.keep_checkpoints()
 
     def start(self) -> None:
+        """Start again from the state that the last process left."""
         self.live = self._new_recommender()
 
     def keep_checkpoints(self) -> None:
@@ -95,7 +86,7 @@ class Play:
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
         self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)
-        self.recommender: RecommenderUnderTest
+        self.recommender: Ours | DefaultRecommender
         if who == "ours":
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)
         else:

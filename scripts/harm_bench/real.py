@@ -13,7 +13,7 @@ from kubernetes import client
 from rich.table import Table
 
 import benches
-from harm_bench.output import pair
+from harm_bench.outcome import pair
 from harm_bench.playing import Contender
 from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
