@@ -17,12 +17,11 @@ from harm_bench.outcome import pair
 from harm_bench.playing import Contender
 from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
-from local_cluster.autoscaling import AS_UPSTREAM, start_updater
+from local_cluster.autoscaling import AS_UPSTREAM, recommendation, start_updater, vpa
 from local_cluster.autoscaling import start_recommender as start_default
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
-from local_cluster.vpa_objects import recommendation, vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from local_cluster import vpa_objects, workloads
+from local_cluster import autoscaling, workloads
 from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
@@ -34,7 +34,7 @@ def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Js
 
 def vpa(name: str, recommender: str | None) -> Json:
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
-    return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
+    return autoscaling.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
 
 
 EPOCHS = (3, 5)

@@ -13,10 +13,10 @@ from kubernetes.client import ApiException, BatchV1Api
 
 from benches import log_progress
 from local_cluster import autoscaling
+from local_cluster.autoscaling import create, recommend
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import MANIFESTS, install, start_recommender
-from local_cluster.vpa_objects import create, recommend
 from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
 from node_bench.objects import Plan, job, job_name, vpa

@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, vpa
 from local_cluster.rig import Rig
 from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
-from local_cluster.vpa_objects import vpa
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 
