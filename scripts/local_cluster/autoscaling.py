@@ -205,26 +205,15 @@ def create(rig: Rig, namespace: str, body: Json) -> None:
     rig.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
 
 
-def recommend(
-    rig: Rig,
-    namespace: str,
-    name: str,
-    target: Mapping[str, str],
-    *,
-    lower: Mapping[str, str] | None = None,
-    upper: Mapping[str, str] | None = None,
-) -> Json:
+def recommend(rig: Rig, namespace: str, name: str, target: Mapping[str, str]) -> Json:
     """Write a recommendation for container `main` by a patch of the status, as a recommender does; returns the VPA.
 
-    By default lower and upper bound equal the target, so that running pods are out of bounds at once.
+    Lower and upper bound equal the target, so that running pods are out of bounds at once.
     """
     now = format_time(time.time())
     recommendation = {
         "containerName": "main",
-        "target": dict(target),
-        "lowerBound": dict(lower or target),
-        "upperBound": dict(upper or target),
-        "uncappedTarget": dict(target),
+        **{bound: dict(target) for bound in ("target", "lowerBound", "upperBound", "uncappedTarget")},
     }
     status = {
         "conditions": [{"type": "RecommendationProvided", "status": "True", "lastTransitionTime": now}],
