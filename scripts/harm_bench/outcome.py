@@ -52,12 +52,12 @@ def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
             play.recommender.start()
 
     play.until(24.0 * task.days, restart)
-    return task, {cell: _outcome_of(workload.tallies) for cell, workload in zip(cells, workloads, strict=True)}
-
-
-def _outcome_of(days: dict[int, Tally]) -> Outcome:
-    whole, later = total(days.values()), total(tally for day, tally in days.items() if day >= 1)
-    return Outcome(whole, later if later.ran_s else whole)
+    outcomes = {}
+    for cell, workload in zip(cells, workloads, strict=True):
+        days = workload.tallies
+        whole, later = total(days.values()), total(tally for day, tally in days.items() if day >= 1)
+        outcomes[cell] = Outcome(whole, later if later.ran_s else whole)
+    return task, outcomes
 
 
 @dataclass(frozen=True, slots=True)

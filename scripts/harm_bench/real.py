@@ -86,7 +86,9 @@ class NamespaceWatch:
         for event in self.cluster.core.list_namespaced_event(self.namespace).items:
             what = EVENTS.get(event.reason or "")
             if what is not None and event.involved_object.kind == "Pod":
-                self.counts[_setup_of(event.involved_object.name)][what] += event.count or 1
+                pod = event.involved_object.name
+                longest = max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)
+                self.counts[longest][what] += event.count or 1
         for (app, _), number in self.kills.items():
             self.counts[app]["kills"] += number
         for job in client.BatchV1Api(self.cluster.client()).list_namespaced_job(self.namespace).items:
@@ -157,8 +159,3 @@ def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Conten
     recommender = None if who == "default" else "phasewise"
     made = vpa(setup.kind, setup.name, update_mode=setup.mode, recommender=recommender, min_replicas=1 if job else None)
     yield made | {"metadata": metadata}
-
-
-def _setup_of(pod: str) -> str:
-    """The workload with the longest name that is a prefix of the pod's."""
-    return max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)

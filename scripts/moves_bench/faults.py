@@ -149,7 +149,10 @@ class _Wave:
         for _, filler in self._filled:
             self._delete("pod", filler, "--wait=false")
         (self._bench.checkpoints / f"{self._number}.over").touch()
-        wait_until(self._finished, "the jobs to end", timeout_s=120, every_s=1.0)
+        wait_until(
+            lambda: all({"completionTime", "failed"} & job["status"].keys() for job in self._jobs().values()),
+            "the jobs to end", timeout_s=120, every_s=1.0,
+        )  # fmt: skip
         self._count_effects()
         self._delete("jobs", "--all", "--cascade=foreground", "--timeout=120s")
         self._delete("phaseprofiles", "--all")
@@ -232,9 +235,6 @@ class _Wave:
             self._cluster.core.create_namespaced_pod(self._namespace, node.pod(name, cpu="250m"))
             self._filled.append((time.monotonic() + NODE_FULL_S, name))
         self._counted.faults[what] += 1
-
-    def _finished(self) -> bool:
-        return all("completionTime" in job["status"] or job["status"].get("failed") for job in self._jobs().values())
 
     def _count_effects(self) -> None:
         counted = self._counted

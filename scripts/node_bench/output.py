@@ -58,7 +58,8 @@ def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: flo
             cpu.set_ylabel("CPU, cores")
             memory.set_ylabel("memory, GiB")
             cpu.set_title(row.title, fontsize=_TITLE)
-            memory.set_title(_batch_title(row), fontsize=_TITLE)
+            killed = f", {row.oom_kills} OOM kills" if row.oom_kills else ""
+            memory.set_title(f"{row.batch_s:.0f} s, {row.jobs_at_a_time:.1f} jobs at a time{killed}", fontsize=_TITLE)
         for axes in panels[-1, :2]:
             axes.set(
                 xlabel="seconds since the first job was submitted", xlim=(0, 1.02 * max(row.batch_s for row in rows))
@@ -104,8 +105,3 @@ def _job_title(row: Figures) -> str:
         return "the last job"
     by = f", {found.lead_s:.0f} s" if found.ahead else ""
     return f"the last job; {found.ahead} of {found.stages} raised ahead{by}"
-
-
-def _batch_title(row: Figures) -> str:
-    killed = f", {row.oom_kills} OOM kills" if row.oom_kills else ""
-    return f"{row.batch_s:.0f} s, {row.jobs_at_a_time:.1f} jobs at a time{killed}"

@@ -54,16 +54,12 @@ def place_as_default(play: Play, job: TrainingJob, pods_per_node: list[int]) -> 
     return choose(pods_per_node, job.ties, round(1000 * play.capacity_cores[0]), WORKER_MIB)
 
 
-def jobs_per_worker(play: Play) -> list[int]:
-    return [len(play.on(worker)) for worker in range(len(play.capacity_cores))]
-
-
 class Default:
     def wakeup_s(self) -> float:
         return math.inf
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        return place_as_default(play, job, jobs_per_worker(play))
+        return place_as_default(play, job, [len(play.on(worker)) for worker in range(len(play.capacity_cores))])
 
     def decide(self, play: Play) -> Iterable[Move]:
         return ()
