@@ -26,10 +26,7 @@ CYCLE_S = 600.0
 
 
 class Ours:
-    """The live recommender with default options.
-
-    `step_s`: grid of samples, and interval between rounds.
-    """
+    """The live recommender with default options. `step_s`: grid of samples, and interval between rounds."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics, model: PhaseModel, step_s: float = 15.0) -> None:
         self._cluster, self._model, self._step_s = cluster, model, step_s
@@ -76,10 +73,7 @@ Contender = Literal["default", "ours"]
 
 
 class Play:
-    """One cluster with one recommender.
-
-    `round_s`: interval between rounds of ours, and the grid of its samples.
-    """
+    """One cluster with one recommender. `round_s`: interval between rounds of ours, and the grid of its samples."""
 
     def __init__(
         self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S

@@ -35,11 +35,7 @@ ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 
 
 class SimulatedView(View):
-    """Implements `View` on a simulated cluster.
-
-    `conditions`: Conditions in the status of each VPA.
-    `statuses`: Number of status writes.
-    """
+    """A simulated cluster as a `View`: it keeps the VPAs' `conditions`, and counts writes of their `statuses`."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics

@@ -80,10 +80,7 @@ def build_all(say: Say = on_stderr) -> Binaries:
 
 
 def build_one(tools: Toolset) -> Binaries:
-    """Build the servers of one set.
-
-    Raises BuildFailed: as of `build_all`.
-    """
+    """Build the servers of one set. Raises BuildFailed: as of `build_all`."""
     binaries = Binaries()
     for module, folder in _all_built([(module, TOOLS / tools.name) for module in tools.modules], on_stderr):
         binaries.add(module, folder)

@@ -197,10 +197,7 @@ def _as_reported(samples: Sequence[Sample]) -> NDArray[np.float64]:
 
 
 def fit(use_and_request: NDArray[np.float64]) -> Fit:
-    """Judge samples of use and request; all zeros without samples.
-
-    `use_and_request`: float64 (samples, 2).
-    """
+    """Judge samples of use and request; all zeros without samples. `use_and_request`: float64 (samples, 2)."""
     if not len(use_and_request):
         return Fit(0.0, 0.0, 0.0, 0.0)
     used, requested = use_and_request.T

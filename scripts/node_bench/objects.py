@@ -69,10 +69,7 @@ class Plan:
 
 
 def draw(count: int, seed: int, scale: float = 1.0, waits: int = 1, work: int = 1) -> list[Plan]:
-    """Draw the first `count` jobs of a batch; the same seed gives the same batch.
-
-    With a scale below 1, for trial runs, jobs have two epochs.
-    """
+    """The first `count` jobs of a batch, always the same for a seed; two epochs with a scale below 1 (trial runs)."""
     plans = []
     for number in range(1, count + 1):
         chance = np.random.default_rng([seed, number])

@@ -159,10 +159,7 @@ LEARNING_ROW = Row("learning", "ours, while it learns the class", recommender="p
 
 
 def rows_named(keys: Collection[str], *, leaves_waiting: bool = False) -> list[Row]:
-    """Rows by their keys, in the order of the table.
-
-    `leaves_waiting`: whether our recommender does not resize pods that wait for a node.
-    """
+    """Rows by key, in the table's order; with `leaves_waiting` ours does not resize pods that wait for a node."""
     rows = [row for row in ROWS.values() if row.key in keys]
     return [replace(row, leaves_waiting=leaves_waiting) if row.key in OUR_ROWS else row for row in rows]
 

@@ -46,10 +46,7 @@ class Caller:
         self._socket.close()
 
     def post(self, verb: str, body: bytes) -> Response:
-        """Call, and read the whole answer.
-
-        Raises ConnectionError: the connection was closed before the answer was complete.
-        """
+        """Call, and read the whole answer; raises ConnectionError if the connection is closed before its end."""
         head = (
             f"POST /{verb} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\n"
             f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"

@@ -106,10 +106,7 @@ class Prometheus:
         return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=60.0)
 
     def get(self, path: str, **parameters: str | float) -> Any:
-        """Call its HTTP API v1, and return the data.
-
-        Raises AssertionError: it answered with an error.
-        """
+        """Call its HTTP API v1, and return the data. Raises AssertionError: it answered with an error."""
         content = self.request(f"/api/v1/{path}", **parameters).json()
         if content["status"] != "success":
             raise AssertionError(f"{path} {parameters}: {content.get('error')}")

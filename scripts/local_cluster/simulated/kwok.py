@@ -122,8 +122,7 @@ METRICS_PATH = "/metrics/nodes/{node}/metrics/resource"
 KINDS = ("Stage", "Metric", "ResourceUsage", "ClusterResourceUsage")
 """Custom kinds in use; each further one costs kwok work at the change of any other."""
 LEASE_S = 100
-"""Lease duration, in which kwok renews a lease four times: rare enough for 500 nodes, and well within the 50 s after
-which a node is NotReady."""
+"""kwok renews a lease four times in this: rare enough for 500 nodes, and well within the 50 s until NotReady."""
 
 
 def kwok_server(rig: Rig) -> Server:

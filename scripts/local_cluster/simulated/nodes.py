@@ -52,11 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SimulatedNodes:
-    """A group of simulated nodes.
-
-    `names`: Their names: `<group>-0` and so on.
-    `selector`: Node selector of this group.
-    """
+    """A group of simulated nodes: their `names` (`<group>-0` and so on), and the node `selector` of the group."""
 
     rig: Rig
     group: str
