@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.default import DefaultRecommender
@@ -25,22 +25,8 @@ from recommender.simulate.default import INTERVAL_S
 CYCLE_S = 600.0
 
 
-class RecommenderUnderTest(Protocol):
-    def round(self) -> object:
-        """Read the cluster and set recommendations."""
-
-    def stop(self) -> None:
-        """Shut down in good order."""
-
-    def start(self) -> None:
-        """Start again from the state that the last process left."""
-
-
 class Ours:
-    """The live recommender with default options.
-
-    `step_s`: grid of samples, and interval between rounds.
-    """
+    """The live recommender with default options. `step_s`: grid of samples, and interval between rounds."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics, model: PhaseModel, step_s: float = 15.0) -> None:
         self._cluster, self._model, self._step_s = cluster, model, step_s
@@ -54,10 +40,12 @@ class Ours:
         return report
 
     def stop(self) -> None:
+        """Shut down in good order."""
         self.live.publish_safe_values()
         self.keep_checkpoints()
 
     def start(self) -> None:
+        """Start again from the state that the last process left."""
         self.live = self._new_recommender()
 
     def keep_checkpoints(self) -> None:
@@ -85,17 +73,14 @@ Contender = Literal["default", "ours"]
 
 
 class Play:
-    """One cluster with one recommender.
-
-    `round_s`: interval between rounds of ours, and the grid of its samples.
-    """
+    """One cluster with one recommender. `round_s`: interval between rounds of ours, and the grid of its samples."""
 
     def __init__(
         self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
         self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)
-        self.recommender: RecommenderUnderTest
+        self.recommender: Ours | DefaultRecommender
         if who == "ours":
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)
         else:

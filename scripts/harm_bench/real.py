@@ -13,16 +13,15 @@ from kubernetes import client
 from rich.table import Table
 
 import benches
-from harm_bench.output import pair
+from harm_bench.outcome import pair
 from harm_bench.playing import Contender
 from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
-from local_cluster.autoscaling import AS_UPSTREAM, start_updater
+from local_cluster.autoscaling import AS_UPSTREAM, recommendation, start_updater, vpa
 from local_cluster.autoscaling import start_recommender as start_default
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
-from local_cluster.vpa_objects import recommendation, vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec
 
@@ -87,7 +86,9 @@ class NamespaceWatch:
         for event in self.cluster.core.list_namespaced_event(self.namespace).items:
             what = EVENTS.get(event.reason or "")
             if what is not None and event.involved_object.kind == "Pod":
-                self.counts[_setup_of(event.involved_object.name)][what] += event.count or 1
+                pod = event.involved_object.name
+                longest = max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)
+                self.counts[longest][what] += event.count or 1
         for (app, _), number in self.kills.items():
             self.counts[app]["kills"] += number
         for job in client.BatchV1Api(self.cluster.client()).list_namespaced_job(self.namespace).items:
@@ -158,8 +159,3 @@ def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Conten
     recommender = None if who == "default" else "phasewise"
     made = vpa(setup.kind, setup.name, update_mode=setup.mode, recommender=recommender, min_replicas=1 if job else None)
     yield made | {"metadata": metadata}
-
-
-def _setup_of(pod: str) -> str:
-    """The workload with the longest name that is a prefix of the pod's."""
-    return max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.metrics import Metrics
-from harm_bench.simulated.pods import Container, ContainerSpec, Pod, Resize, Workload
+from harm_bench.simulated.pods import Container, Pod, Workload
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, ResizeCondition, Termination
 from recommender.cluster.objects.pods import Pod as ApiPod
@@ -34,11 +35,7 @@ ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 
 
 class SimulatedView(View):
-    """Implements `View` on a simulated cluster.
-
-    `conditions`: Conditions in the status of each VPA.
-    `statuses`: Number of status writes.
-    """
+    """A simulated cluster as a `View`: it keeps the VPAs' `conditions`, and counts writes of their `statuses`."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics
@@ -80,7 +77,12 @@ class SimulatedView(View):
 
     def kills(self) -> Sequence[OomObservation]:
         return [
-            OomObservation(ObjectKey(kill.namespace, kill.pod), kill.container, kill.when_s, _known(kill.memory_bytes))
+            OomObservation(
+                ObjectKey(kill.namespace, kill.pod),
+                kill.container,
+                kill.when_s,
+                0.0 if math.isnan(kill.memory_bytes) else kill.memory_bytes,
+            )
             for kill in self._cluster.take_kills()
         ]
 
@@ -88,23 +90,21 @@ class SimulatedView(View):
         return ()
 
     def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
-        return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
+        owners = (self._workloads[ObjectKey(pod.key.namespace, pod.labels["app"])] for pod in pods)
+        return Room(tuple({owner.node.allocatable for owner in owners}))
 
     def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        now_s = self._cluster.now_s
-        return {
-            _node_of(workload, pod): (0.0, 0.0)
-            if any(window.contains(now_s) for window in workload.node.full)
-            else _left(workload, pod)
-            for workload in self._cluster.workloads
-            for pod in workload.live
-        }
+        now_s, left = self._cluster.now_s, {}
+        for workload in self._cluster.workloads:
+            full = any(window.contains(now_s) for window in workload.node.full)
+            for pod in workload.live:
+                requested = np.nan_to_num([one.actual.requests for one in pod.containers]).sum(axis=0)
+                cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
+                left[_node_of(workload, pod)] = (0.0, 0.0) if full else (cpu_cores, memory_bytes)
+        return left
 
     def publish(
-        self,
-        vpa: Vpa,
-        recommendations: Sequence[ContainerRecommendation],
-        conditions: Mapping[str, Condition | None],
+        self, vpa: Vpa, recommendations: Sequence[ContainerRecommendation], conditions: Mapping[str, Condition | None]
     ) -> None:
         status = status_of(self._vpas[vpa.key], recommendations, conditions, self._cluster.now_s)
         self.conditions[vpa.key] = {name: value for name, value in conditions.items() if value is not None}
@@ -141,25 +141,10 @@ class SimulatedView(View):
         return self._checkpoints.get(vpa, {}).keys()
 
 
-def _owner_of(pod: ApiPod) -> ObjectKey:
-    return ObjectKey(pod.key.namespace, pod.labels["app"])
-
-
-def _known(memory_bytes: float) -> float:
-    return 0.0 if math.isnan(memory_bytes) else memory_bytes
-
-
 def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", resource_version: str = "0") -> Vpa:
     vpa, rules = workload.vpa, workload.vpa.policy
     kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.next_run_after_s) else workload.kind
-    policy = ContainerPolicy(
-        "*",
-        mode=rules.mode,
-        min_allowed=rules.min_allowed,
-        max_allowed=rules.max_allowed,
-        controlled=rules.controlled,
-        controlled_values=rules.controlled_values,
-    )
+    policy = ContainerPolicy("*", **{rule.name: getattr(rules, rule.name) for rule in fields(rules)})
     return Vpa(
         key=key,
         uid=f"vpa-{key}",
@@ -180,6 +165,12 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
 def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
     version, kind = OWNERS.get(workload.kind, (API_VERSIONS.get(workload.kind, "apps/v1"), workload.kind))
     owner = OwnerRef(version, kind, f"{workload.name}-{pod.revision}", f"{workload.name}-{pod.revision}")
+    declared = [container.resources for container in workload.containers]
+    resizes = []
+    if pod.resize is not None:
+        kind = RESIZE_IN_PROGRESS if pod.resize.reason == "Error" else RESIZE_PENDING
+        reason = DEFERRED if pod.resize.reason == "Deferred" else pod.resize.reason
+        resizes.append(ResizeCondition(kind, reason, "", pod.resize.since_s))
     return ApiPod(
         key=ObjectKey(workload.namespace, pod.name),
         uid=pod.uid,
@@ -198,10 +189,10 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         containers=tuple(_container_of(pod, container) for container in pod.containers),
         extra_requests=(0.0, 0.0),
         min_requests=(0.0, 0.0),
-        resizes=tuple(_conditions_of(pod.resize)),
+        resizes=tuple(resizes),
         resizability=Resizability(
             pod.qos(),
-            limits_only=any(_has_limits_only(container) for container in workload.containers),
+            limits_only=any(np.isnan(one.requests).all() and not np.isnan(one.limits).all() for one in declared),
             restarts=frozenset[str]().union(*(container.restart_for for container in workload.containers)),
         ),
         priority_class="",
@@ -209,21 +200,8 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
     )
 
 
-def _left(workload: Workload, pod: Pod) -> Pair:
-    """What its node has free beside it."""
-    requested = np.nan_to_num([one.actual.requests for one in pod.containers]).sum(axis=0)
-    cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
-    return cpu_cores, memory_bytes
-
-
 def _node_of(workload: Workload, pod: Pod) -> str:
     return f"{workload.namespace}-{pod.replica}"
-
-
-def _has_limits_only(container: ContainerSpec) -> bool:
-    """Whether the API server defaults its requests to its limits."""
-    declared = container.resources
-    return not np.isnan(declared.limits).all() and np.isnan(declared.requests).all()
 
 
 def _container_of(pod: Pod, container: Container) -> ContainerState:
@@ -246,10 +224,3 @@ def _container_of(pod: Pod, container: Container) -> ContainerState:
         terminated=now,
         last_terminated=last,
     )
-
-
-def _conditions_of(resize: Resize | None) -> Iterable[ResizeCondition]:
-    if resize is None:
-        return
-    kind = RESIZE_IN_PROGRESS if resize.reason == "Error" else RESIZE_PENDING
-    yield ResizeCondition(kind, DEFERRED if resize.reason == "Deferred" else resize.reason, "", resize.since_s)

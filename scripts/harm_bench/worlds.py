@@ -34,13 +34,7 @@ REPLICA_STRIDE = 977
 
 
 def steady(cpu_cores: float, memory_bytes: float) -> Use:
-    """Constant use.
-
-    Examples
-    --------
-    >>> steady(0.3, 2**20)(5.0, 0.0, 0)
-    (0.3, 1048576)
-    """
+    """Constant use."""
     return lambda age_s, now_s, replica: (cpu_cores, memory_bytes)
 
 
@@ -60,14 +54,7 @@ def wave(low: Amounts, high: Amounts, period_s: float) -> Use:
 
 
 def phases(parts: Sequence[tuple[float, Amounts]]) -> Use:
-    """Phases since the start of the run, each for its seconds; the last one stays.
-
-    Examples
-    --------
-    >>> start = phases([(60.0, (1.0, 4e9)), (math.inf, (0.5, 5e8))])
-    >>> start(59.0, 0.0, 0), start(60.0, 0.0, 0)
-    ((1.0, 4000000000.0), (0.5, 500000000.0))
-    """
+    """Phases since the start of the run, each for its seconds; the last one stays."""
 
     def use(age_s: float, _now_s: float, _replica: int) -> Amounts:
         for lasts_s, amounts in parts:

@@ -1,8 +1,9 @@
-"""The VPA's own components: custom resources, updater, admission controller, and the default recommender."""
+"""The VPA's own components (updater, admission controller, default recommender), its objects, and recommendations."""
 
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -10,12 +11,15 @@ from weakref import WeakSet
 from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
+from recommender.units import format_time
 
 API_GROUP = "autoscaling.k8s.io"
 API_VERSION = "v1"
 AUTOSCALERS = "verticalpodautoscalers"
 CHECKPOINTS = "verticalpodautoscalercheckpoints"
 SYSTEM_NAMESPACE = "kube-system"
+OURS = "phasewise"
+Json = dict[str, Any]
 
 _applied_to: WeakSet[Rig] = WeakSet()
 
@@ -29,12 +33,12 @@ def apply_resources(rig: Rig) -> None:
         return
     manifests = rig.binaries.manifests("vpa", "deploy")
     rig.apply(manifests / "vpa-v1-crd-gen.yaml", manifests / "vpa-rbac.yaml")
-
-    def served() -> bool:
-        kinds = (AUTOSCALERS, CHECKPOINTS)
-        return all(rig.custom.list_cluster_custom_object(API_GROUP, API_VERSION, kind) for kind in kinds)
-
-    wait_until(served, "the VPA's custom resources to be served", timeout_s=60)
+    served = rig.custom.list_cluster_custom_object
+    wait_until(
+        lambda: all(served(API_GROUP, API_VERSION, kind) for kind in (AUTOSCALERS, CHECKPOINTS)),
+        "the VPA's custom resources to be served",
+        timeout_s=60,
+    )
     _applied_to.add(rig)
 
 
@@ -50,7 +54,6 @@ def start_updater(
     rig: Rig,
     *,
     interval_s: float = 1.0,
-    pod_update_threshold: float = 0.1,
     update_within_bounds_after_s: float = 1.0,
     min_replicas: int = 1,
     in_place_skips_disruption_budget: bool = True,
@@ -59,42 +62,31 @@ def start_updater(
     """Start the updater, replacing a running one. It acts only while the admission controller's Lease is fresh.
 
     `interval_s`: Time between two rounds (upstream: 60 s).
-    `pod_update_threshold`: Relative distance from the target above which a pod within its bounds is updated (upstream:
-        0.1).
     `update_within_bounds_after_s`: Age from which a pod within its bounds is updated for its distance from the target
         (upstream: 12 h).
     `min_replicas`: Controllers with fewer live pods are skipped (upstream: 2).
     `in_place_skips_disruption_budget`: Ignore the disruption budget for resizes in place (upstream: false).
     `feature_gates`: For example `InPlace=true`; the admission controller has gates of its own.
     """
-    command = [
-        *_command(rig, "vpa-updater"),
+    return _start(
+        rig,
+        "vpa-updater",
         f"--updater-interval={_duration(interval_s)}",
-        f"--pod-update-threshold={pod_update_threshold:g}",
         f"--in-recommendation-bounds-eviction-lifetime-threshold={_duration(update_within_bounds_after_s)}",
         f"--min-replicas={min_replicas}",
         f"--in-place-skip-disruption-budget={str(in_place_skips_disruption_budget).lower()}",
         f"--feature-gates={feature_gates}",
-    ]
-    return _start(rig, "vpa-updater", command)
+    )
 
 
-def start_recommender(
-    rig: Rig, *, interval_s: float = 2.0, memory_saver: bool = False, more: Sequence[str] = ()
-) -> Server:
+def start_recommender(rig: Rig, *, interval_s: float = 2.0, more: Sequence[str] = ()) -> Server:
     """Start the default recommender, replacing a running one. It takes the VPAs that name no recommender.
 
     `interval_s`: Time between two rounds (upstream: 60 s). It reads metrics.k8s.io, which has new values each 10 s.
-    `memory_saver`: Track only pods that match a VPA.
     `more`: Further flags (`--recommender-name=...`).
     """
-    command = [
-        *_command(rig, "vpa-recommender"),
-        f"--recommender-interval={_duration(interval_s)}",
-        f"--memory-saver={str(memory_saver).lower()}",
-        *more,
-    ]
-    return _start(rig, "vpa-recommender", command, GO_DEFAULTS)
+    interval = f"--recommender-interval={_duration(interval_s)}"
+    return _start(rig, "vpa-recommender", interval, *more, environment=GO_DEFAULTS)
 
 
 def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
@@ -103,10 +95,14 @@ def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
     Self-registration is off, since it would sleep for ten seconds first. The webhook has the rules and failure policy
     that it would register.
     """
+    name = "vpa-admission-controller"
     port = rig.ports.free()
     certificate, key = rig.authority.serving("vpa-webhook", LOOPBACK)
+    address = f"{LOOPBACK}:{rig.ports.free()}"
     command = [
-        *_command(rig, "vpa-admission-controller"),
+        rig.binaries[name],
+        f"--kubeconfig={rig.service_account(SYSTEM_NAMESPACE, name)}",
+        f"--address={address}",
         f"--port={port}",
         f"--client-ca-file={rig.authority.file}",
         f"--tls-cert-file={certificate}",
@@ -115,27 +111,31 @@ def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
         "--status-lease-update-interval=2s",
         f"--feature-gates={feature_gates}",
     ]
-    if "vpa-admission-controller" in rig.servers:
-        rig.servers["vpa-admission-controller"].stop()
+    if name in rig.servers:
+        rig.servers[name].stop()
     rig.apply(_webhook(f"https://{LOOPBACK}:{port}", rig.authority.pem))
+    probe = vpa("Deployment", "webhook-probe", recommender=None)
+    del probe["spec"]["updatePolicy"]
 
     def asked_and_alive() -> bool:
-        return _lease_is_there(rig) and _webhook_is_asked(rig)
+        """Whether it has its Lease, and a dry-run VPA comes back with an update mode, which only the webhook sets."""
+        leases = rig.custom.list_namespaced_custom_object("coordination.k8s.io", "v1", SYSTEM_NAMESPACE, "leases")
+        if not any(lease["metadata"]["name"] == name for lease in leases["items"]):
+            return False
+        create_vpa = rig.custom.create_namespaced_custom_object
+        made = create_vpa(API_GROUP, API_VERSION, "default", AUTOSCALERS, probe, dry_run="All")
+        return "updateMode" in made["spec"].get("updatePolicy", {})
 
-    return rig.start("vpa-admission-controller", command, ready=asked_and_alive)
+    return rig.start(name, command, ready=asked_and_alive)
 
 
-def _command(rig: Rig, component: str) -> list[str]:
-    """Common arguments: kubeconfig, and address of metrics and probes."""
+def _start(rig: Rig, component: str, *flags: str, environment: Mapping[str, str] | None = None) -> Server:
+    """Start a component with its account, replacing a running one; metrics and probes are at `--address`."""
     kubeconfig = rig.service_account(SYSTEM_NAMESPACE, component)
     address = f"{LOOPBACK}:{rig.ports.free()}"
-    return [str(rig.binaries[component]), f"--kubeconfig={kubeconfig}", f"--address={address}"]
-
-
-def _start(rig: Rig, component: str, command: list[str], environment: Mapping[str, str] | None = None) -> Server:
     if component in rig.servers:
         rig.servers[component].stop()
-    address = next(flag.removeprefix("--address=") for flag in command if flag.startswith("--address="))
+    command = [rig.binaries[component], f"--kubeconfig={kubeconfig}", f"--address={address}", *flags]
     ready = rig.answers(f"http://{address}/health-check")
     return rig.start(component, command, ready=ready, environment=environment)
 
@@ -145,7 +145,7 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms"
 
 
-def _webhook(url: str, authority_pem: bytes) -> dict[str, Any]:
+def _webhook(url: str, authority_pem: bytes) -> Json:
     created_pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     written_vpas = {
         "apiGroups": [API_GROUP],
@@ -170,20 +170,63 @@ def _webhook(url: str, authority_pem: bytes) -> dict[str, Any]:
     }
 
 
-def _webhook_is_asked(rig: Rig) -> bool:
-    """Whether a dry-run VPA without an update mode comes back with one, which only the webhook sets."""
-    probe = {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": "webhook-probe"},
-        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "webhook-probe"}},
+def vpa(
+    kind: str,
+    name: str,
+    *,
+    update_mode: str = "InPlaceOrRecreate",
+    recommender: str | None = OURS,
+    min_replicas: int | None = None,
+    container_policy: Json | None = None,
+) -> Json:
+    """A VPA for a workload, under the workload's name.
+
+    `recommender`: Name of the recommender that may write into it; None for the default one.
+    `min_replicas`: Of its update policy; None for the updater's default.
+    `container_policy`: Policy of one container (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
+    """
+    spec: Json = {
+        "targetRef": {"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": name},
+        "updatePolicy": {"updateMode": update_mode, **({"minReplicas": min_replicas} if min_replicas else {})},
     }
-    made = rig.custom.create_namespaced_custom_object(
-        API_GROUP, API_VERSION, "default", AUTOSCALERS, probe, dry_run="All"
+    if recommender is not None:
+        spec["recommenders"] = [{"name": recommender}]
+    if container_policy is not None:
+        spec["resourcePolicy"] = {"containerPolicies": [container_policy]}
+    version = f"{API_GROUP}/{API_VERSION}"
+    return {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+
+
+def create_vpa(rig: Rig, namespace: str, deployment: str, **more: Any) -> None:
+    create(rig, namespace, vpa("Deployment", deployment, **more))
+
+
+def create(rig: Rig, namespace: str, body: Json) -> None:
+    rig.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+
+
+def recommend(rig: Rig, namespace: str, name: str, target: Mapping[str, str]) -> Json:
+    """Write a recommendation for container `main` by a patch of the status, as a recommender does; returns the VPA.
+
+    Lower and upper bound equal the target, so that running pods are out of bounds at once.
+    """
+    now = format_time(time.time())
+    recommendation = {
+        "containerName": "main",
+        **{bound: dict(target) for bound in ("target", "lowerBound", "upperBound", "uncappedTarget")},
+    }
+    status = {
+        "conditions": [{"type": "RecommendationProvided", "status": "True", "lastTransitionTime": now}],
+        "recommendation": {"containerRecommendations": [recommendation]},
+    }
+    patched: Json = rig.custom.patch_namespaced_custom_object_status(
+        API_GROUP, API_VERSION, namespace, AUTOSCALERS, name, {"status": status}
     )
-    return "updateMode" in made["spec"].get("updatePolicy", {})
+    return patched
 
 
-def _lease_is_there(rig: Rig) -> bool:
-    leases = rig.custom.list_namespaced_custom_object("coordination.k8s.io", "v1", SYSTEM_NAMESPACE, "leases")
-    return any(lease["metadata"]["name"] == "vpa-admission-controller" for lease in leases["items"])
+def recommendation(rig: Rig, namespace: str, name: str) -> Json:
+    """The recommendation for container `main` that a VPA holds; empty while there is none."""
+    found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, name)
+    containers = found.get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
+    return next((container for container in containers if container["containerName"] == "main"), {})

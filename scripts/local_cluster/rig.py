@@ -144,10 +144,7 @@ class Rig:
         return file
 
     def service_account(self, namespace: str, name: str) -> Path:
-        """Kubeconfig of a service account with a token; the account is created if it is missing.
-
-        It has the rights of the roles that are bound to it.
-        """
+        """Kubeconfig of a service account with a token and the roles bound to it; the account is created if missing."""
         with contextlib.suppress(ConflictException):
             self.core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
         request = {
@@ -180,10 +177,7 @@ class Rig:
         return client.CustomObjectsApi(self.client())
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None, identity: Path | str = "admin") -> str:
-        """Run the real kubectl and return what it printed.
-
-        Raises KubectlFailed: its exit code is not 0.
-        """
+        """Run the real kubectl and return what it printed. Raises KubectlFailed: its exit code is not 0."""
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         command = [self.binaries["kubectl"], f"--kubeconfig={file}", *arguments]
         environment = go_environment() | os.environ | {"HOME": str(self.folder)}  # its caches belong to this cluster

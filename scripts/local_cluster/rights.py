@@ -37,14 +37,15 @@ def roles_in(*files: Path) -> list[Json]:
     return [each for each in found if each["kind"] in ("Role", "ClusterRole")]
 
 
-def rights_of(rule: Mapping[str, Any]) -> Iterator[Right]:
-    names = rule.get("resourceNames") or [""]
-    for group, resource, name, verb in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):
-        yield Right(verb, group, resource, name)
-
-
 def rights_in(roles: Sequence[Json]) -> list[Right]:
-    return [right for role in roles for rule in role["rules"] for right in rights_of(rule)]
+    return [
+        Right(verb, group, resource, name)
+        for role in roles
+        for rule in role["rules"]
+        for group, resource, name, verb in product(
+            rule["apiGroups"], rule["resources"], rule.get("resourceNames") or [""], rule["verbs"]
+        )
+    ]
 
 
 class Account:
@@ -88,7 +89,13 @@ class Account:
         """Take one right away during the block; returns and ends once the API server has noticed."""
         roles = [role for role in self._roles if right in rights_in([role])]
         for role in roles:
-            self._put({**role, "rules": [_rule(each) for each in rights_in([role]) if each != right]})
+            left = [
+                {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
+                | ({"resourceNames": [each.name]} if each.name else {})
+                for each in rights_in([role])
+                if each != right
+            ]
+            self._put({**role, "rules": left})
         self._wait(right, allowed=False)
         try:
             yield
@@ -116,8 +123,3 @@ class Account:
             return bool(answer.status.allowed) == allowed
 
         wait_until(applied, f"the API server to apply {right}", timeout_s=10, every_s=0.02)
-
-
-def _rule(right: Right) -> Json:
-    names = {"resourceNames": [right.name]} if right.name else {}
-    return {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb], **names}

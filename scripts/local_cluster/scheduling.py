@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -45,47 +44,32 @@ def start_scheduler(
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
-    configuration = _configuration(name, kubeconfig, percentage_of_nodes_to_score)
-    configuration["profiles"][0] |= profile or {}
-    if extender is not None:
-        offered = {f"{verb}Verb": verb for verb in verbs}
-        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": CALL_TIMEOUT, "ignorable": ignorable}
-        trust = _tls(rig, name) if extender.startswith("https://") else {}
-        configuration["extenders"] = [{**given, **offered, **trust, "nodeCacheCapable": True}]
-    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig, environment or {})
-
-
-def _start_with(
-    rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path, environment: Mapping[str, str]
-) -> Server:
-    running = rig.servers.get(server)
-    if running is not None:
-        if running.running and file.read_text() == configuration and running.environment == environment:
-            return running
-        running.stop()
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(configuration)
-    port = rig.ports.free()
-    command = [rig.binaries["kube-scheduler"], *scheduler_flags(rig, file, kubeconfig, port)]
-    ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
-    return rig.start(server, command, ready=ready, environment=environment)
-
-
-def _configuration(name: str, kubeconfig: Path, percentage_of_nodes_to_score: int) -> dict[str, Any]:
-    """One profile, no extender; short back-off, so that tests need not wait long."""
-    return {
+    configuration: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
         "leaderElection": {"leaderElect": False},
         "percentageOfNodesToScore": percentage_of_nodes_to_score,
-        "podInitialBackoffSeconds": 1,
+        "podInitialBackoffSeconds": 1,  # tests need not wait long
         "podMaxBackoffSeconds": 2,
-        "profiles": [{"schedulerName": name}],
+        "profiles": [{"schedulerName": name, **(profile or {})}],
     }
-
-
-def _tls(rig: Rig, name: str) -> dict[str, Any]:
-    certificate, key = rig.certificate(f"scheduler-{name}", SCHEDULER_USER)
-    files = {"caFile": str(rig.authority.file), "certFile": str(certificate), "keyFile": str(key)}
-    return {"enableHTTPS": True, "tlsConfig": files}
+    if extender is not None:
+        offered = {f"{verb}Verb": verb for verb in verbs}
+        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": CALL_TIMEOUT, "ignorable": ignorable}
+        if extender.startswith("https://"):
+            certificate, key = rig.certificate(f"scheduler-{name}", SCHEDULER_USER)
+            files = {"caFile": str(rig.authority.file), "certFile": str(certificate), "keyFile": str(key)}
+            given |= {"enableHTTPS": True, "tlsConfig": files}
+        configuration["extenders"] = [{**given, **offered, "nodeCacheCapable": True}]
+    server, text, environment = f"scheduler-{name}", yaml.safe_dump(configuration), environment or {}
+    if running := rig.servers.get(server):
+        if running.running and file.read_text() == text and running.environment == environment:
+            return running
+        running.stop()
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    port = rig.ports.free()
+    command = [rig.binaries["kube-scheduler"], *scheduler_flags(rig, file, kubeconfig, port)]
+    ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
+    return rig.start(server, command, ready=ready, environment=environment)

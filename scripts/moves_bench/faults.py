@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,7 +20,6 @@ from kubernetes.client import BatchV1Api
 
 from benches import log_progress
 from local_cluster import workloads
-from local_cluster.cluster import Cluster
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
 from local_cluster.processes import Server
 from local_cluster.real_node.kubelet import LABEL
@@ -39,8 +38,8 @@ SLOWEST_SAVE_S, GRACE_S = 8.0, 30
 FAULT_INTERVAL_S = (3.0, 8.0)
 NODE_FULL_S = 12.0
 TIMEOUT_S = 420.0
-PROFILES = ("phasewise.dev", "v1alpha1")
 MOVES_AT_ONCE = 8
+HARMS = ("lost", "repeated", "moved_twice", "late", "failed")
 
 TRAINING = """\
 me=$(hostname)
@@ -97,7 +96,8 @@ def run(bench: Bench, moves: int, seed: int) -> FaultCounts:
         while counted.moves < moves:
             converged = min(CONVERGED, moves - counted.moves)
             _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
-            log_progress(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            harm = ", ".join(f"{name} {getattr(counted, name)}" for name in HARMS)
+            log_progress(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {harm}")
             wave += 1
     return counted
 
@@ -116,23 +116,10 @@ def as_json(counted: FaultCounts) -> Json:
 
 
 def check_steps(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:
-    """Whether a step is missing, whether one was repeated, and how many pods ran steps.
-
-    Examples
-    --------
-    >>> check_steps([(1, "a"), (2, "a"), (3, "b")])
-    (False, False, 2)
-    >>> check_steps([(1, "a"), (2, "a"), (2, "b"), (4, "b")])
-    (True, True, 2)
-    """
+    """Whether a step is missing, whether one was repeated, and how many pods ran steps."""
     numbers = [number for number, _ in steps]
     missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
     return bool(missing), len(set(numbers)) < len(numbers), len({pod for _, pod in steps})
-
-
-def _harm(counted: FaultCounts) -> str:
-    names = ("lost", "repeated", "moved_twice", "late", "failed")
-    return ", ".join(f"{name} {getattr(counted, name)}" for name in names)
 
 
 class _Wave:
@@ -150,38 +137,59 @@ class _Wave:
     ) -> None:
         self._bench, self._namespace, self._controller = bench, namespace, controller
         self._number, self._chance, self._counted = number, chance, counted
+        self._cluster = bench.cluster
         self._names = [f"w{number}-{place}" for place in range(converged + LEARNING)]
         self._next_s = 0.0
         self._filled: list[tuple[float, str]] = []
 
-    @property
-    def _cluster(self) -> Cluster:
-        return self._bench.cluster
-
     def play(self) -> None:
         self._begin()
-        self._write_categories()
         self._next_s = time.monotonic() + 5.0
         wait_until(self._moved_amid_faults, "all converged jobs to be moved", timeout_s=TIMEOUT_S, every_s=0.5)
         for _, filler in self._filled:
-            self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--wait=false")
+            self._delete("pod", filler, "--wait=false")
         (self._bench.checkpoints / f"{self._number}.over").touch()
-        wait_until(self._finished, "the jobs to end", timeout_s=120, every_s=1.0)
+        wait_until(
+            lambda: all({"completionTime", "failed"} & job["status"].keys() for job in self._jobs().values()),
+            "the jobs to end", timeout_s=120, every_s=1.0,
+        )  # fmt: skip
         self._count_effects()
-        all_of = ("--all", "-n", self._namespace)
-        self._cluster.kubectl("delete", "jobs", *all_of, "--cascade=foreground", "--timeout=120s")
-        self._cluster.kubectl("delete", "phaseprofiles", *all_of)
+        self._delete("jobs", "--all", "--cascade=foreground", "--timeout=120s")
+        self._delete("phaseprofiles", "--all")
+
+    def _delete(self, kind: str, *which: str) -> None:
+        self._cluster.kubectl("delete", kind, *which, "-n", self._namespace)
 
     def _begin(self) -> None:
-        """Start all jobs on one node: the others are cordoned meanwhile."""
+        """Start all jobs on one node, while the others are cordoned, and write their categories into a profile."""
         here = self._bench.nodes[self._number % len(self._bench.nodes)]
         others = [node.name for node in self._bench.nodes if node is not here]
         batch = BatchV1Api(self._cluster.client())
         self._cluster.kubectl("cordon", *others)
         for name in self._names:
             batch.create_namespaced_job(self._namespace, self._job(name))
-        wait_until(lambda: len(self._running()) == len(self._names), "the jobs to run", timeout_s=180, every_s=1.0)
+        there: dict[str, Json] = {}
+
+        def all_run() -> bool:
+            there.clear()
+            for pod in listed(self._cluster.core.list_namespaced_pod, self._namespace):
+                if pod["status"].get("phase") == "Running":
+                    there[pod["metadata"].get("labels", {}).get("job", "")] = pod["metadata"]
+            return there.keys() >= set(self._names)
+
+        wait_until(all_run, "the jobs to run", timeout_s=180, every_s=1.0)
         self._cluster.kubectl("uncordon", *others)
+        pods = [
+            {"name": there[name]["name"], "uid": there[name]["uid"],
+             "category": "Progressing" if place < LEARNING else "Converged"}
+            for place, name in enumerate(self._names)
+        ]  # fmt: skip
+        kind = ("phasewise.dev", "v1alpha1", self._namespace, "phaseprofiles")
+        metadata = {"name": f"wave-{self._number}", "namespace": self._namespace}
+        body = {"apiVersion": "phasewise.dev/v1alpha1", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
+        self._cluster.custom.create_namespaced_custom_object(*kind, body)
+        status = {"status": {"pods": pods}}
+        self._cluster.custom.patch_namespaced_custom_object_status(*kind, metadata["name"], status)
 
     def _job(self, name: str) -> Json:
         save_s = float(self._chance.uniform(0.0, SLOWEST_SAVE_S))
@@ -198,31 +206,6 @@ class _Wave:
         template = {"metadata": metadata, "spec": spec}
         return workloads.job(name, template, podFailurePolicy=ON_EVICTION, backoffLimit=0)
 
-    def _running(self) -> dict[str, Json]:
-        pods = listed(self._cluster.core.list_namespaced_pod, self._namespace)
-        return {
-            pod["metadata"]["labels"]["job"]: pod["metadata"]
-            for pod in pods
-            if pod["status"].get("phase") == "Running" and pod["metadata"].get("labels", {}).get("job") in self._names
-        }
-
-    def _write_categories(self) -> None:
-        there = self._running()
-        pods = [
-            {
-                "name": there[name]["name"],
-                "uid": there[name]["uid"],
-                "category": "Progressing" if place < LEARNING else "Converged",
-            }
-            for place, name in enumerate(self._names)
-        ]
-        group, version = PROFILES
-        metadata = {"name": f"wave-{self._number}", "namespace": self._namespace}
-        body = {"apiVersion": f"{group}/{version}", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
-        self._cluster.custom.create_namespaced_custom_object(*PROFILES, self._namespace, "phaseprofiles", body)
-        where = (*PROFILES, self._namespace, "phaseprofiles", metadata["name"])
-        self._cluster.custom.patch_namespaced_custom_object_status(*where, {"status": {"pods": pods}})
-
     def _jobs(self) -> dict[str, Json]:
         made = json.loads(self._cluster.kubectl("get", "jobs", "-n", self._namespace, "-o", "json"))["items"]
         return {job["metadata"]["name"]: job for job in made}
@@ -232,38 +215,26 @@ class _Wave:
             self._fault()
             self._next_s = time.monotonic() + float(self._chance.uniform(*FAULT_INTERVAL_S))
         for until_s, filler in [each for each in self._filled if each[0] <= time.monotonic()]:
-            self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--grace-period=0", "--force")
+            self._delete("pod", filler, "--grace-period=0", "--force")
             self._filled.remove((until_s, filler))
-        jobs = self._jobs()
-        return all(_has_ended(_records(jobs[name])) for name in self._names[LEARNING:])
+        records = {name: _records(job) for name, job in self._jobs().items()}
+        last = [records[name][-1:] for name in self._names[LEARNING:]]
+        return all(of_job and of_job[0].get("outcome") in ("back", "late") for of_job in last)
 
     def _fault(self) -> None:
-        kinds: dict[str, Callable[[], object]] = {
-            "controller killed": self._kill_controller,
-            "API server restarted": self._restart_api_server,
-            "node full": self._fill_a_node,
-        }
-        what = str(self._chance.choice(list(kinds), p=[0.6, 0.15, 0.25]))
-        kinds[what]()
+        what = str(self._chance.choice(["controller killed", "API server restarted", "node full"], p=[0.6, 0.15, 0.25]))
+        if what == "controller killed":
+            self._controller.kill()
+            self._controller.start().wait_ready()
+        elif what == "API server restarted":
+            self._cluster.restart("kube-apiserver")
+            self._cluster.restart_slow_to_reconnect()
+        else:
+            node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
+            name = f"filler-{self._number}-{self._counted.faults['node full']}"
+            self._cluster.core.create_namespaced_pod(self._namespace, node.pod(name, cpu="250m"))
+            self._filled.append((time.monotonic() + NODE_FULL_S, name))
         self._counted.faults[what] += 1
-
-    def _kill_controller(self) -> None:
-        self._controller.kill()
-        self._controller.start().wait_ready()
-
-    def _restart_api_server(self) -> None:
-        self._cluster.restart("kube-apiserver")
-        self._cluster.restart_slow_to_reconnect()
-
-    def _fill_a_node(self) -> None:
-        node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
-        name = f"filler-{self._number}-{self._counted.faults['node full']}"
-        filler = node.pod(name, cpu="250m")
-        self._cluster.core.create_namespaced_pod(self._namespace, filler)
-        self._filled.append((time.monotonic() + NODE_FULL_S, name))
-
-    def _finished(self) -> bool:
-        return all("completionTime" in job["status"] or job["status"].get("failed") for job in self._jobs().values())
 
     def _count_effects(self) -> None:
         counted = self._counted
@@ -286,7 +257,3 @@ class _Wave:
 def _records(job: Json) -> list[Json]:
     found: list[Json] = json.loads(job["metadata"].get("annotations", {}).get("phasewise.dev/moves", "[]"))
     return found
-
-
-def _has_ended(records: Sequence[Json]) -> bool:
-    return bool(records) and records[-1].get("outcome") in ("back", "late")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from local_cluster import vpa_objects, workloads
+from local_cluster import autoscaling, workloads
 from local_cluster.moving import SCHEDULER
 from local_cluster.real_node.kubelet import LABEL
 from local_cluster.real_node.node import RealNode
@@ -92,6 +92,6 @@ def vpa(name: str, shares: str) -> Json:
     """The VPA of a Job, for CPU in place; `shares` names the policy that shares its node, or is empty."""
     policy = {"containerName": "*", "controlledResources": ["cpu"], "controlledValues": "RequestsOnly"}
     mode = "InPlaceOrRecreate" if shares else "Off"
-    made = vpa_objects.vpa("Job", name, update_mode=mode, min_replicas=1, container_policy=policy)
+    made = autoscaling.vpa("Job", name, update_mode=mode, min_replicas=1, container_policy=policy)
     made["metadata"]["annotations"] = {"phasewise.dev/shares": shares} if shares else {}
     return made

@@ -84,10 +84,7 @@ def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
 
 
 def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
-    """Table of jobs that ran together, measured and simulated, and the variation of the machine.
-
-    `alone_s`: CPU seconds of each job in each run alone.
-    """
+    """Jobs that ran together, measured and simulated; `alone_s` (CPU seconds of each alone) shows the variation."""
     columns = ("real", "simulated", "error", "CPU vs. alone", "simulated with it", "error")
     lines = [f"| together | job | {' | '.join(columns)} |", "| --- | --- " + "| ---: " * len(columns) + "|"]
     last = ""

@@ -48,7 +48,8 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
     members = [_member(number, f"node-{chance.randrange(nodes)}") for number in range(pods)]
     words = list(Category)
     categories = {pod.identity: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
-    jobs = {f"job-{number}": _job(number) for number in range(pods)}
+    keys = (ObjectKey(f"team-{number % 100}", f"training-{number}") for number in range(pods))
+    jobs = {f"job-{n}": MovingJob(key, f"job-{n}", "1", key.name, "", False) for n, key in enumerate(keys)}
     rates = {pod: Rate(1.0, -3600.0 * chance.random()) for pod in categories}
     known = MoveInputs(categories, rates, {job.key: RUN for job in jobs.values()}, jobs)
     gc.collect()
@@ -70,11 +71,6 @@ def _place(number: int) -> NodeCapacity:
         },
     }
     return read_node_capacity(raw)
-
-
-def _job(number: int) -> MovingJob:
-    key = ObjectKey(f"team-{number % 100}", f"training-{number}")
-    return MovingJob(key, f"job-{number}", "1", key.name, "", False)
 
 
 def _member(number: int, node: str) -> Member:

@@ -17,12 +17,12 @@ from kubernetes.client import BatchV1Api
 
 from benches import log_progress
 from local_cluster import autoscaling
+from local_cluster.autoscaling import create
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import listed
-from local_cluster.vpa_objects import create
 from moves_bench.jobs import KINDS, Arrival, draw_arrivals, job, vpa
 from node_bench.interpreter import Interpreter
 

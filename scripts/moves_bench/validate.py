@@ -125,27 +125,15 @@ def predicted_s(
 
     `overhead`: Share of speed that each further job costs those that run at the same time.
     `work`: CPU time of each job relative to alone; 1 by default.
-
-    Examples
-    --------
-    Two jobs that each use a core for ten seconds, after a second of start-up:
-
-    >>> ten = ObservedJob("a", 0.0, [(1.0, 0.0), (11.0, 10.0)])
-    >>> predicted_s({"a": ten, "b": ten}, {"a": 0.0, "b": 0.0}, 1.0)
-    {'a': 21.0, 'b': 21.0}
     """
-    jobs = [
-        TrainingJob(name, name, at_s + alone[name].began_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
-        for name, at_s in comes_s.items()
-    ]
+    jobs = []
+    for name, at_s in comes_s.items():
+        times = (work or {}).get(name, 1.0)
+        stages = [stage._replace(core_s=times * stage.core_s) for stage in alone[name].stages()]
+        jobs.append(TrainingJob(name, name, at_s + alone[name].began_s, stages, losses=(1.0,)))
     played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
-
-
-def _scaled(stages: Sequence[Stage], name: str, work: Mapping[str, float] | None) -> list[Stage]:
-    times = 1.0 if work is None else work.get(name, 1.0)
-    return [stage._replace(core_s=times * stage.core_s) for stage in stages]
 
 
 def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
@@ -213,15 +201,11 @@ def _run(
                 job.seen.append((time.monotonic() - began_s - job.at_s, used_s))
         if now_s - asked_s >= STATUS_INTERVAL_S:
             asked_s = now_s
-            _check_phases(bench, namespace, batch)
+            for pod in listed(bench.cluster.core.list_namespaced_pod, namespace):
+                name, phase = pod["metadata"]["name"], pod["status"].get("phase")
+                if phase == "Failed":
+                    raise RuntimeError(f"{name} failed; see its pod")
+                batch[name].ended = phase == "Succeeded"
         time.sleep(POLL_INTERVAL_S)
     bench.cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--timeout=60s")
     return list(batch.values())
-
-
-def _check_phases(bench: Bench, namespace: str, batch: Mapping[str, ObservedJob]) -> None:
-    for pod in listed(bench.cluster.core.list_namespaced_pod, namespace):
-        name, phase = pod["metadata"]["name"], pod["status"].get("phase")
-        if phase == "Failed":
-            raise RuntimeError(f"{name} failed; see its pod")
-        batch[name].ended = phase == "Succeeded"

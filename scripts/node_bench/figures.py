@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from node_bench.batch import Observations
-from node_bench.sampling import Sample
-from node_bench.watch import JobRun
+from node_bench.rows import Observations
+from node_bench.watch import JobRun, Sample
 
 RISE_FACTOR = 1.5
 """A stage needs more if its use is this many times that of the previous stage."""
@@ -51,18 +50,7 @@ class OneJob:
 
 
 def rises(runs: Sequence[JobRun], samples: Sequence[Sample]) -> Rises:
-    """Rises in all jobs; a stage needs its average use.
-
-    Examples
-    --------
-    The second stage of a job uses four times as much, and its request was raised two seconds before:
-
-    >>> use, request = [0.1] * 5 + [0.4] * 5, [0.2] * 3 + [0.5] * 7
-    >>> seen = [Sample(float(t), "a", "a-x", u, 0.0, r, 0.0) for t, (u, r) in enumerate(zip(use, request))]
-    >>> run = JobRun("a", 0.0, 0.0, 10.0, stages=[(0.0, "load"), (5.0, "train")])
-    >>> rises([run], seen)
-    Rises(ahead=1, late=0, never=0, lead_s=2.0, delay_s=nan)
-    """
+    """Rises in all jobs; a stage needs its average use."""
     leads_s: list[float] = []
     delays_s: list[float] = []
     never = 0
@@ -209,10 +197,7 @@ def _as_reported(samples: Sequence[Sample]) -> NDArray[np.float64]:
 
 
 def fit(use_and_request: NDArray[np.float64]) -> Fit:
-    """Judge samples of use and request; all zeros without samples.
-
-    `use_and_request`: float64 (samples, 2).
-    """
+    """Judge samples of use and request; all zeros without samples. `use_and_request`: float64 (samples, 2)."""
     if not len(use_and_request):
         return Fit(0.0, 0.0, 0.0, 0.0)
     used, requested = use_and_request.T

@@ -27,10 +27,7 @@ class NoInterpreter(click.ClickException):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter that can run a workload.
-
-    `prefixes`: its `sys.base_prefix` and `sys.prefix`, which a pod needs.
-    """
+    """An interpreter that can run a workload. `prefixes`: its `sys.base_prefix` and `sys.prefix`, which a pod needs."""
 
     path: str
     workload: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +13,6 @@ LEARNING_RATE = 1e-3
 
 Rows = NDArray[np.float32]
 Labels = NDArray[np.int64]
-
-
-class Model(Protocol):
-    """A classifier of rows."""
-
-    def step(self, rows: Rows, labels: Labels) -> float:
-        """Train on a batch; return its loss."""
-
-    def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """Return the loss without training."""
-
-    def save(self, path: Path) -> None:
-        """Write the weights."""
-
-
-def new(workload: str, features: int, classes: int, seed: int) -> Model:
-    return TorchModel(features, classes, seed) if workload == "torch" else NumpyModel(features, classes, seed)
 
 
 class TorchModel:
@@ -98,3 +81,10 @@ class NumpyModel:
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         loss = -float(np.log(probabilities[np.arange(len(labels)), labels] + 1e-9).mean())
         return hidden, probabilities, loss
+
+
+Model = TorchModel | NumpyModel
+
+
+def new(workload: str, features: int, classes: int, seed: int) -> Model:
+    return TorchModel(features, classes, seed) if workload == "torch" else NumpyModel(features, classes, seed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from local_cluster import vpa_objects, workloads
+from local_cluster import autoscaling, workloads
 from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
@@ -34,7 +34,7 @@ def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Js
 
 def vpa(name: str, recommender: str | None) -> Json:
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
-    return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
+    return autoscaling.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
 
 
 EPOCHS = (3, 5)
@@ -69,10 +69,7 @@ class Plan:
 
 
 def draw(count: int, seed: int, scale: float = 1.0, waits: int = 1, work: int = 1) -> list[Plan]:
-    """Draw the first `count` jobs of a batch; the same seed gives the same batch.
-
-    With a scale below 1, for trial runs, jobs have two epochs.
-    """
+    """The first `count` jobs of a batch, always the same for a seed; two epochs with a scale below 1 (trial runs)."""
     plans = []
     for number in range(1, count + 1):
         chance = np.random.default_rng([seed, number])

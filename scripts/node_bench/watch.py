@@ -1,4 +1,4 @@
-"""Watch the pods of a batch: containers with their requests, restarts, kills, evictions and stages."""
+"""Watch the pods of a batch: containers with requests, restarts, kills, evictions and stages, and what they use."""
 
 from __future__ import annotations
 
@@ -150,14 +150,13 @@ class PodWatch:
             update_run(self._runs[job], pod, status, gone=gone)
             if gone or status is None or not status.state.running:
                 return
-            now = self._running[pod.metadata.uid] = self._as_running(job, pod, status)
+            in_force = (status.resources or pod.spec.containers[0].resources).requests or {}
+            cpu, memory = (float(parse_quantity(in_force.get(name, "0"))) for name in ("cpu", "memory"))
+            group = self._node.cgroup_in(pod)
+            now = Running(job, pod.metadata.name, status.container_id, group, cpu, memory)
+            self._running[pod.metadata.uid] = now
         if before is None or before.identity != now.identity:
             self._on_container(now)
-
-    def _as_running(self, job: str, pod: V1Pod, status: V1ContainerStatus) -> Running:
-        in_force = (status.resources or pod.spec.containers[0].resources).requests or {}
-        cpu, memory = (float(parse_quantity(in_force.get(name, "0"))) for name in ("cpu", "memory"))
-        return Running(job, pod.metadata.name, status.container_id, self._node.cgroup_in(pod), cpu, memory)
 
 
 def update_run(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: bool) -> None:
@@ -181,31 +180,84 @@ def update_run(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gon
         run.evictions.add(pod.metadata.uid)
 
 
-STAGE_PREFIX = "stage="
 MAX_ATTEMPTS = 3
 
 
-class StageFollower:
-    """Calls `on_stage(job, stage)` when a container prints a new stage; one thread per container."""
+def follow_stages(rig: Rig, namespace: str, container: Running, on_stage: Callable[[str, str], None]) -> None:
+    """Call `on_stage(job, stage)` whenever a container prints a new stage, in a thread until it ends."""
 
-    def __init__(self, rig: Rig, namespace: str, on_stage: Callable[[str, str], None]) -> None:
-        self._rig = rig
-        self._namespace = namespace
-        self._on_stage = on_stage
-
-    def follow(self, container: Running) -> None:
-        threading.Thread(target=self._read, args=(container,), name=f"log of {container.pod}", daemon=True).start()
-
-    def _read(self, container: Running) -> None:
-        read, count = self._rig.core.read_namespaced_pod_log, 0
+    def read() -> None:
+        count = 0
         for _ in range(MAX_ATTEMPTS):
             try:
-                lines = kubernetes_watch.Watch().stream(read, container.pod, self._namespace, follow=True)
-                stages = (line.removeprefix(STAGE_PREFIX).strip() for line in lines if line.startswith(STAGE_PREFIX))
+                log = rig.core.read_namespaced_pod_log
+                lines = kubernetes_watch.Watch().stream(log, container.pod, namespace, follow=True)
+                stages = (line.removeprefix("stage=").strip() for line in lines if line.startswith("stage="))
                 for stage in islice(stages, count, None):
                     count += 1
-                    self._on_stage(container.job, stage)
+                    on_stage(container.job, stage)
             except (ApiException, HTTPError) as error:
                 _log.info("the log stream of %s ended: %s", container.pod, error)
             else:
                 return
+
+    threading.Thread(target=read, name=f"log of {container.pod}", daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One container over one second; CPU is the mean since the previous sample."""
+
+    at_s: float
+    job: str
+    pod: str
+    cpu_cores: float
+    memory_bytes: float
+    cpu_request_cores: float
+    memory_request_bytes: float
+
+
+class Sampler:
+    """Samples once a second, in a thread, what every container uses, read from its control group.
+
+    `samples`: In order of time; those taken together share their time.
+    `moments`: Times of sampling (unix seconds), whether containers ran or not.
+    """
+
+    def __init__(self, running: Callable[[], list[Running]]) -> None:
+        self.samples: list[Sample] = []
+        self.moments: list[float] = []
+        self._running = running
+        self._last: dict[str, tuple[float, float]] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._sample_loop, name="sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def _sample_loop(self) -> None:
+        due_s = time.monotonic()
+        while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
+            due_s = max(due_s + 1.0, time.monotonic())
+            at_s = time.time()
+            for container in self._running():
+                self._sample(container, at_s)
+            self.moments.append(at_s)
+
+    def _sample(self, container: Running, at_s: float) -> None:
+        before = self._last.get(container.identity)
+        try:
+            used_s, read_s = container.cgroup.cpu_usage_s, time.monotonic()
+            memory = container.cgroup.working_set_bytes
+        except (OSError, StopIteration):  # it has ended
+            return
+        self._last[container.identity] = read_s, used_s
+        if before is not None:
+            cores = (used_s - before[1]) / (read_s - before[0])
+            requests = container.cpu_request_cores, container.memory_request_bytes
+            self.samples.append(Sample(at_s, container.job, container.pod, cores, memory, *requests))

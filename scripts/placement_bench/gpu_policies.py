@@ -130,10 +130,7 @@ def fragments(cpu_milli: Integers, memory_mib: Integers, gpu_milli: Integers, ki
 
 
 class FragmentationGradient(Policy):
-    """Picks the node and GPU where expected fragments grow least.
-
-    The growth is cached by kind, and recomputed for nodes that have changed.
-    """
+    """Picks the node and GPU where expected fragments grow least: cached by kind, recomputed for nodes that changed."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

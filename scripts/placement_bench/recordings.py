@@ -23,11 +23,7 @@ TRAINING_PART, REPLAY_PART = "fit", "replay"
 
 @dataclass(frozen=True)
 class Recording:
-    """One run of a job.
-
-    `usage`: (samples, 2): cores and bytes, one sample a recorded second.
-    `declared`: (cpu_cores, memory_bytes) declared by its user.
-    """
+    """A run of a job: `usage` (samples, 2) in cores and bytes, one a recorded second, and what its user `declared`."""
 
     name: str
     workload: str

@@ -115,8 +115,7 @@ def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> s
 Scores = Callable[[Json], list[Json]]
 """Body of a `prioritize` call -> points of its nodes."""
 NodeUse = Callable[[str, str, Sequence[str], Mapping[str, str]], np.ndarray]
-"""(namespace, pod, node names, pod -> node of earlier favourites) -> (2, nodes): cores and bytes in use on each node
-now, including the pod itself."""
+"""(namespace, pod, nodes, pod -> node of earlier favourites) -> (2, nodes): cores and bytes in use, with the pod's."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 from extender.placing.decisions import Decisions
 from extender.placing.placer import Placer
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.protocol.wire import ExtenderArgs, HostPriorities
+from extender.protocol.wire import ExtenderArgs
 from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL
@@ -127,11 +127,6 @@ def profile_json(name: str, categories: Mapping[str, str]) -> Json:
     }
 
 
-def scores_by_name(scored: HostPriorities) -> dict[str, int]:
-    judged = zip(scored.places.tolist(), scored.scores.tolist(), strict=True)
-    return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known.names[place]: score for place, score in judged}
-
-
 class World:
     """A cluster without API server: put objects in, and call the extender as a scheduler does."""
 
@@ -166,7 +161,9 @@ class World:
 
     def prioritize(self, pod: Json, names: Sequence[str] | None = None) -> dict[str, int]:
         asked = list(names or self.names)
-        return scores_by_name(self.placer.prioritize(ExtenderArgs(pod, asked, None)))
+        scored = self.placer.prioritize(ExtenderArgs(pod, asked, None))
+        judged = zip(scored.places.tolist(), scored.scores.tolist(), strict=True)
+        return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known.names[place]: score for place, score in judged}
 
     def place(self, pod: Json, names: Sequence[str] | None = None) -> str:
         """Call `filter` and `prioritize`; return the favourite node, or an empty string if all nodes are refused."""

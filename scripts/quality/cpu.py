@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from quality.plain_features import StageClusters
 from recommender.judging import interval_s
 from recommender.kernels.phase_plan import LONG_WINDOW, PLAN, SHORT_WINDOW
-from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
+from recommender.phases.detector import DetectorOptions, fit_detector
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import EVERY_SAMPLE, FLOORS, DemandModel
@@ -55,7 +54,12 @@ class Learned:
 def by_encoder(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
     """Phases as in the recommender: clusters of CRBM codes."""
     detector, _ = fit_detector(series, DetectorOptions(USAGE_FEATURES, phases=PHASES, seed=seed), CYCLE_SAMPLES)
-    return partial(_labels, detector), detector.n_phases + 1
+
+    def label(one: UsageSeries) -> IntArray:
+        labels = detector.trace(one).labels[one.present]
+        return np.where(labels < 0, detector.n_phases, labels)
+
+    return label, detector.n_phases + 1
 
 
 def by_features(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
@@ -65,11 +69,6 @@ def by_features(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
 
 def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
     return lambda one: np.zeros(int(one.present.sum()), np.int64), 2
-
-
-def _labels(detector: PhaseDetector, series: UsageSeries) -> IntArray:
-    labels = detector.trace(series)[series.present]
-    return np.where(labels < 0, detector.n_phases, labels)
 
 
 def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, seed: int) -> Learned:

@@ -128,7 +128,8 @@ def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
         above, samples = above + int((used > in_force * VIOLATION_TOLERANCE)[judged].sum()), samples + int(judged.sum())
         evaluates = used > (TRAIN + EVALUATE) / 2
         for begin in np.flatnonzero(evaluates[1:] & ~evaluates[:-1]) + 1:
-            trains = _training_before(int(begin), evaluates)
+            before = np.flatnonzero(evaluates[:begin])
+            trains = slice(int(before[-1]) + 1 if len(before) else 0, begin)
             if np.isnan(in_force[trains]).any():
                 continue
             lower = np.flatnonzero(in_force[trains] < EVALUATE)
@@ -141,8 +142,3 @@ def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
                 leads_s.append((len(in_force[trains]) - 1 - lower[-1]) * series.step_s)
     lead_s = float(np.median(leads_s)) if leads_s else float("nan")
     return Result(1.0 - given / declared, above / samples, ahead, late, kept, lead_s)
-
-
-def _training_before(begin: int, evaluates: np.ndarray) -> slice:
-    before = np.flatnonzero(evaluates[:begin])
-    return slice(int(before[-1]) + 1 if len(before) else 0, begin)

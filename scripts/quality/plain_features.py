@@ -25,10 +25,7 @@ WEIGHTS = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 0.5])
 
 
 def stage_features(usage: FloatArray) -> FloatArray:
-    """float64 (n, 6): natural logarithms of what is known at each sample of a run.
-
-    `usage`: float64 (n, 2): cores and bytes, without gaps.
-    """
+    """float64 (n, 6): logarithms of what is known at each sample of `usage` (n, 2), cores and bytes without gaps."""
     cpu, memory = usage[:, CPU], np.log(usage[:, MEMORY] + MEMORY_FLOOR_BYTES)
     recent, largest = _windows(cpu, RECENT).mean(axis=1), _windows(cpu, LONG).max(axis=1)
     earlier = np.concatenate([np.repeat(memory[:1], RECENT), memory])[: len(memory)]

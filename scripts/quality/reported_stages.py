@@ -22,11 +22,7 @@ PHASES_OF_A_CLASS, PHASES_OF_ALL = 6, 24
 
 @dataclass(frozen=True, slots=True)
 class ReportedStages:
-    """Stages that recorded jobs reported.
-
-    `names`: All stages, sorted; a stage's number is its index.
-    `at`: Container -> unix second -> number of the stage.
-    """
+    """Stages that recorded jobs reported: sorted `names`, and `at`: container -> unix second -> index of the stage."""
 
     names: tuple[str, ...]
     at: Mapping[str, Mapping[int, int]]

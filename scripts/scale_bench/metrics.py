@@ -34,7 +34,11 @@ class RecordedUsage:
 
     def __init__(self, pods: Sequence[tuple[str, str]], every_s: float) -> None:
         self._pods, self._every_s = pods, every_s
-        self._runs = _recorded()
+        folder = files("recommender") / "data" / "recordings"
+        with as_file(folder / "replay.parquet") as file, open_source([file]) as source:
+            recorded = [run.usage[run.present][::15][:, [CPU, MEMORY]] for run in source if len(run) > 60]
+        self._runs: list[FloatArray] = recorded
+        """float64 (n, 2) each: every fifteenth second of a bundled recording."""
         rng = np.random.default_rng(0)
         shape = (len(pods), len(CONTAINERS))
         self._run_of = rng.integers(len(self._runs), size=shape).tolist()
@@ -92,10 +96,3 @@ def _resources(path: str) -> bytes:
     return orjson.dumps(
         {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": [pods]}
     )
-
-
-def _recorded() -> list[FloatArray]:
-    """float64 (n, 2) each: every fifteenth second of a bundled recording."""
-    folder = files("recommender") / "data" / "recordings"
-    with as_file(folder / "replay.parquet") as file, open_source([file]) as source:
-        return [run.usage[run.present][::15][:, [CPU, MEMORY]] for run in source if len(run) > 60]

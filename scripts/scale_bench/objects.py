@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, vpa
 from local_cluster.rig import Rig
 from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
-from local_cluster.vpa_objects import vpa
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 
@@ -70,10 +69,17 @@ def populate(rig: Rig, size: Size) -> int:
         wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")
     for controller in ("kube-controller-manager", "kube-scheduler"):
         rig.servers[controller].pause()
-    in_parallel(lambda node: api.create("/api/v1/nodes", _node(node)), range(NODES))
+    capacity = {"cpu": "64", "memory": "512Gi", "pods": "250"}
+    status = {"status": {"capacity": capacity, "allocatable": capacity}}
+    in_parallel(lambda node: api.create("/api/v1/nodes", _named(f"node-{node:03d}") | status), range(NODES))
+
+    def create_vpa(number: int) -> None:
+        path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(number)}/{AUTOSCALERS}"
+        api.create(path, vpa("StatefulSet", workload_of(number), update_mode="Off"))
+
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
         uids = dict(workers.map(lambda number: _workload(api, number), range(size.vpas)))
-        in_parallel(lambda number: _vpa(api, number), range(size.vpas))
+        in_parallel(create_vpa, range(size.vpas))
         sizes = list(
             workers.map(lambda named: _pod(api, *named[1], uids[named[1][1]], named[0]), enumerate(size.pods()))
         )
@@ -82,11 +88,6 @@ def populate(rig: Rig, size: Size) -> int:
 
 def _named(name: str, **more: Any) -> Json:
     return {"metadata": {"name": name, **more}}
-
-
-def _node(number: int) -> Json:
-    capacity = {"cpu": "64", "memory": "512Gi", "pods": "250"}
-    return {**_named(f"node-{number:03d}"), "status": {"capacity": capacity, "allocatable": capacity}}
 
 
 def _workload(api: Api, vpa: int) -> tuple[str, str]:
@@ -99,11 +100,6 @@ def _workload(api: Api, vpa: int) -> tuple[str, str]:
     }
     path = f"/apis/apps/v1/namespaces/{namespace_of(vpa)}/statefulsets"
     return name, api.create(path, {**_named(name), "spec": spec})["metadata"]["uid"]
-
-
-def _vpa(api: Api, number: int) -> None:
-    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(number)}/{AUTOSCALERS}"
-    api.create(path, vpa("StatefulSet", workload_of(number), update_mode="Off"))
 
 
 def _pod(api: Api, namespace: str, workload: str, number: int, uid: str, at: int) -> int:

@@ -71,9 +71,8 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     Raises RuntimeError: ours was not called for every pod.
     """
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    in_parallel(
-        lambda each: bench.api.create(path, objects.pod(f"burst-{number}-{each}", _pod_number(each))), range(pods)
-    )
+    waiting = [objects.pod(f"burst-{number}-{each}", _pod_number(each)) for each in range(pods)]
+    in_parallel(lambda made: bench.api.create(path, made), waiting)
     first = int(WARM_UP_SHARE * pods)
     profile, environment = None, GO_DEFAULTS
     if kind in OF_MANIFESTS:

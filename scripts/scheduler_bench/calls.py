@@ -46,10 +46,7 @@ class Caller:
         self._socket.close()
 
     def post(self, verb: str, body: bytes) -> Response:
-        """Call, and read the whole answer.
-
-        Raises ConnectionError: the connection was closed before the answer was complete.
-        """
+        """Call, and read the whole answer; raises ConnectionError if the connection is closed before its end."""
         head = (
             f"POST /{verb} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\n"
             f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -66,15 +63,12 @@ class Caller:
                 have += got
                 if not whole and (ends := self._buffer.find(END_OF_HEAD, 0, have)) >= 0:
                     begins = ends + len(END_OF_HEAD)
-                    whole = begins + self._length(ends)
+                    found = LENGTH.search(self._buffer, 0, ends)
+                    if found is None:
+                        raise ConnectionError("an answer without Content-Length")
+                    whole = begins + int(found[1])
         seconds = time.perf_counter() - began_s
         return Response(seconds, int(self._buffer[9:12]), bytes(self._buffer[begins:whole]))
-
-    def _length(self, end_of_head: int) -> int:
-        found = LENGTH.search(self._buffer, 0, end_of_head)
-        if found is None:
-            raise ConnectionError("an answer without Content-Length")
-        return int(found[1])
 
 
 VERBS = ("filter", "prioritize")

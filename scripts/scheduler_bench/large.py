@@ -45,10 +45,7 @@ def grow(
     seed: int,
     progress: Progress,
 ) -> Iterator[tuple[ServiceMemory, list[calls.Times]]]:
-    """Grow the cluster to each of `sizes` nodes, and measure a fresh extender on it.
-
-    Calls are timed alone, and beside `slow` clients.
-    """
+    """Grow the cluster to each of `sizes` nodes, and time a fresh extender's calls alone and beside `slow` clients."""
     wait = range(WAITING_FROM, WAITING_FROM + min(WAITING, call_count))
     classes = objects.classes_of((*range(max(sizes) * pods_a_node), *wait))
     prepare(bench, map(objects.namespace_of, range(objects.NAMESPACES)), classes)

@@ -70,11 +70,7 @@ class PerfFailed(RuntimeError):
 
 
 def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
-    """Run both cases with one of `PERF_KINDS`.
-
-    Raises PerfFailed: the benchmark failed.
-    Raises BuildFailed: it could not be built.
-    """
+    """Run both cases with one of `PERF_KINDS`; raises PerfFailed, or BuildFailed if it could not be built."""
     perf, cluster = building.build_one(servers.scheduler_perf()), building.build_all()
     with tempfile.TemporaryDirectory(prefix="scheduler-perf-") as made:
         folder, port = Path(made), Ports().free()

@@ -69,10 +69,7 @@ class RunningServer:
         return f"http://127.0.0.1:{self.port}"
 
     def answers(self, path: str) -> bool:
-        """Whether a path is answered with status 200.
-
-        Raises ServerFailed: the process has ended; the message holds the end of its log.
-        """
+        """Whether a path is answered with status 200; ServerFailed, with the end of its log, if the process ended."""
         if not self.server.running:
             raise ServerFailed(f"{self.server.name} has ended.\n{self.server.tail()}")
         return requests.get(f"{self.url}/{path}", timeout=10).status_code == 200

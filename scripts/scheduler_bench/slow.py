@@ -28,7 +28,7 @@ TIMEOUT_S = 10.0
 
 
 class SlowClients:
-    """Keeps `count` connections of each kind (of `FIRST_BYTES`) during a block, reopened when the server closes one."""
+    """`count` connections of each kind of `FIRST_BYTES` during a block; those that the server closes are reopened."""
 
     def __init__(self, port: int, count: int, kinds: tuple[str, ...]) -> None:
         self._port, self._selector, self._ended = port, selectors.DefaultSelector(), threading.Event()

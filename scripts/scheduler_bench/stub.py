@@ -29,11 +29,9 @@ def answer(path: str, body: bytes) -> bytes:
         return b'{"NodeNames":' + _names(body) + b"}"
     if path.startswith("/constant/"):
         return constant(int(path.rpartition("/")[2]))
-    return _all_the_same(body) if path == "/scores/prioritize" else b"[]"
-
-
-def _all_the_same(body: bytes) -> bytes:
-    return b'[{"Host":' + _names(body)[1:-1].replace(b'","', ONE_SCORE) + b',"Score":5}]'
+    if path == "/scores/prioritize":  # the same score for every name
+        return b'[{"Host":' + _names(body)[1:-1].replace(b'","', ONE_SCORE) + b',"Score":5}]'
+    return b"[]"
 
 
 def _names(body: bytes) -> bytes:

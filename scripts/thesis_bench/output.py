@@ -148,7 +148,11 @@ def as_json(played: Played) -> list[dict[str, Any]]:
     settings = []
     for (row, number), plays in sorted(played.items()):
         setting = ROWS[row][number]
-        summary = {who: {field.name: _summary(plays, who, field.name) for field in fields(Result)} for who in plays[0]}
+        summary: dict[str, dict[str, Any]] = {who: {} for who in plays[0]}
+        for who, figures in summary.items():
+            for field in fields(Result):
+                mean, half_interval = interval([getattr(play[who], field.name) for play in plays])
+                figures[field.name] = {"mean": mean, "half_interval": half_interval}
         settings.append(
             {
                 "row": row,
@@ -161,11 +165,6 @@ def as_json(played: Played) -> list[dict[str, Any]]:
             }
         )
     return settings
-
-
-def _summary(plays: Sequence[Mapping[str, Result]], who: str, name: str) -> dict[str, float]:
-    mean, half_interval = interval([getattr(play[who], name) for play in plays])
-    return {"mean": mean, "half_interval": half_interval}
 
 
 def gathered(done: Sequence[tuple[Task, Mapping[str, Result]]]) -> Played:

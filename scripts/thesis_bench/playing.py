@@ -27,10 +27,7 @@ TIE_DRAWS = 10
 
 @dataclass(frozen=True)
 class Task:
-    """The `number`th setting of a row, with a seed.
-
-    `history`: earlier runs of each class that ours has seen.
-    """
+    """The `number`th setting of a row, with a seed. `history`: earlier runs of each class that ours has seen."""
 
     row: str
     number: int

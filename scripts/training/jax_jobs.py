@@ -12,7 +12,6 @@ from typing import IO, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from training import datasets
 from training.stages import Arrays, Job, Recipe, run_recipe
@@ -37,11 +36,8 @@ class JaxLearner:
     def evaluate(self, batch: Arrays) -> float:
         return float(self._loss(self.state[0], batch))
 
-    def _leaves(self, tree: Any) -> list[NDArray[Any]]:
-        return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-
     def save(self, to: Path | IO[bytes]) -> None:
-        np.savez(to, *self._leaves(self.state))
+        np.savez(to, *map(np.asarray, jax.tree.leaves(self.state)))
 
     def load(self, file: IO[bytes]) -> None:
         with np.load(io.BytesIO(file.read())) as kept:
@@ -50,7 +46,7 @@ class JaxLearner:
 
     def export(self, path: Path) -> None:
         """Write the weights in half precision, compressed."""
-        np.savez_compressed(path, *(leaf.astype(np.float16) for leaf in self._leaves(self.state[0])))
+        np.savez_compressed(path, *(np.asarray(leaf, np.float16) for leaf in jax.tree.leaves(self.state[0])))
 
 
 def _adam_step(loss: Loss, rate: float, state: Any, batch: Any) -> tuple[Any, jax.Array]:
@@ -159,10 +155,6 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int) -> jax.Array:
     return jnp.asarray(rng.normal(0, rows**-0.5, (rows, columns)), jnp.float32)
 
 
-def _mlp(batch: Arrays) -> JaxLearner:
-    return JaxLearner(_dense(np.random.default_rng(0), batch[0].shape[1], 512, 256, datasets.CLASSES), mlp_loss)
-
-
 def _vae(batch: Arrays) -> JaxLearner:
     rng, pixels = np.random.default_rng(0), batch[0].shape[1]
     weights = {"encoder": _dense(rng, pixels, 512, 32), "decoder": _dense(rng, 16, 512, pixels)}
@@ -197,59 +189,38 @@ def _transformer(batch: Arrays) -> JaxLearner:
     return JaxLearner({"embedding": 0.3 * _matrix(rng, 4000, width), "blocks": blocks}, transformer_loss)
 
 
+def _mlp(batch: Arrays) -> JaxLearner:
+    return JaxLearner(_dense(np.random.default_rng(0), batch[0].shape[1], 512, 256, datasets.CLASSES), mlp_loss)
+
+
 def recipes() -> dict[str, Recipe]:
-    sequences, standardised = datasets.sequences, datasets.standardised
+    sequences, standardised, noisy = datasets.sequences, datasets.standardised, datasets.noisy
     return {
         "vae-jax": Recipe(
-            partial(datasets.images, side=28, channels=1, passes=6),
-            datasets.zero_to_one,
-            _vae,
-            datasets.noisy,
-            keeps_raw=True,
-            evaluation_rows=12_000,
-            evaluation_passes=5,
+            partial(datasets.images, side=28, channels=1, passes=6), datasets.zero_to_one, _vae, noisy,
+            keeps_raw=True, evaluation_rows=12_000, evaluation_passes=5,
         ),
         "cnn-jax": Recipe(
-            partial(datasets.images, passes=4),
-            standardised,
-            _cnn,
-            datasets.cropped,
-            evaluation_rows=6000,
-            evaluation_passes=4,
+            partial(datasets.images, passes=4), standardised, _cnn, datasets.cropped,
+            evaluation_rows=6000, evaluation_passes=4,
         ),
         "transformer-jax": Recipe(
-            partial(datasets.tokens, passes=10),
-            datasets.same_rows,
-            _transformer,
-            shard_fraction=0.5,
-            evaluation_rows=2000,
-            evaluation_passes=2,
+            partial(datasets.tokens, passes=10), datasets.same_rows, _transformer,
+            shard_fraction=0.5, evaluation_rows=2000, evaluation_passes=2,
         ),
         "gru-jax": Recipe(
-            partial(sequences, features=32, passes=5),
-            standardised,
-            partial(_recurrent, gru_loss, 3, 128),
-            evaluation_rows=4000,
-            evaluation_passes=2,
+            partial(sequences, features=32, passes=5), standardised, partial(_recurrent, gru_loss, 3, 128),
+            evaluation_rows=4000, evaluation_passes=2,
         ),
         "lstm-jax": Recipe(
-            partial(sequences, length=80, passes=6),
-            standardised,
-            partial(_recurrent, lstm_loss, 4, 96),
-            datasets.noisy,
-            keeps_raw=True,
-            evaluation_rows=6000,
+            partial(sequences, length=80, passes=6), standardised, partial(_recurrent, lstm_loss, 4, 96), noisy,
+            keeps_raw=True, evaluation_rows=6000,
         ),
         "mlp-jax": Recipe(
-            partial(datasets.table, columns=120, passes=6),
-            standardised,
-            _mlp,
-            datasets.noisy,
-            shard_fraction=0.4,
-            evaluation_rows=20_000,
-            evaluation_passes=4,
+            partial(datasets.table, columns=120, passes=6), standardised, _mlp, noisy,
+            shard_fraction=0.4, evaluation_rows=20_000, evaluation_passes=4,
         ),
-    }
+    }  # fmt: skip
 
 
 def run(job: Job) -> None:

@@ -72,10 +72,7 @@ def read_recording(folder: Path, run: Run) -> Recording:
 
 
 def read_machine_facts(folder: Path) -> dict[str, Any]:
-    """Read the facts of the machine on which the raw recordings were made.
-
-    Raises PackError: if the file is missing.
-    """
+    """Read the facts of the machine on which the raw recordings were made. Raises PackError: if the file is missing."""
     path = folder / "machine.json"
     if not path.exists():
         raise PackError(f"{path} is missing: is this a folder that `record_training run` wrote?")

@@ -107,10 +107,7 @@ class Run:
 
 
 def workload_named(name: str) -> Workload:
-    """Return the class called `name`.
-
-    Raises KeyError: if there is none; the message lists the known ones.
-    """
+    """Return the class called `name`. Raises KeyError: if there is none; the message lists the known ones."""
     for workload in WORKLOADS:
         if workload.name == name:
             return workload

@@ -59,6 +59,7 @@ class Outcome:
 
 
 def _read_progress(path: Path) -> tuple[str, int | None, float]:
+    """Latest stage, step and loss of the job."""
     try:
         stage, step, loss = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -76,28 +77,18 @@ def _sample_until_end(
     timestamp = math.floor(started + unix_offset) + 1
     samples: list[dict[str, Any]] = []
     while True:
-        delay = timestamp - unix_offset - time.monotonic()
-        if stop.wait(max(0.0, delay)):
+        if stop.wait(max(0.0, timestamp - unix_offset - time.monotonic())):
             return samples, INTERRUPTED
         if process.poll() is not None:
             return samples, ""
-        now = time.monotonic()
-        if now - started > timeout_s:
+        if time.monotonic() - started > timeout_s:
             return samples, f"longer than {timeout_s:.0f} s"
         cpu = meter.cpu_seconds()
         now = time.monotonic()
         if now + unix_offset - timestamp < LATE_S and now - read_at > LATE_S:
+            cores, memory = (cpu - cpu_before) / (now - read_at), meter.memory_bytes()
             stage, step, loss = _read_progress(progress_path)
-            samples.append(
-                {
-                    "timestamp": timestamp,
-                    "cpu_cores": (cpu - cpu_before) / (now - read_at),
-                    "memory_bytes": meter.memory_bytes(),
-                    "loss": loss,
-                    "step": step,
-                    "stage": stage,
-                }
-            )
+            samples.append(dict(zip(SAMPLE_SCHEMA.names, (timestamp, cores, memory, loss, step, stage), strict=True)))
             cpu_before, read_at = cpu, now
         timestamp = max(timestamp + 1, math.floor(now + unix_offset) + 1)
 
@@ -110,7 +101,6 @@ def job_command(run: Run, scale: float) -> list[str]:
 class Recorder:
     """Records runs into a folder: `<container>.parquet` with the samples, `<container>.json` when it is done.
 
-    `folder`: Folder for recordings, logs and temporary files of jobs.
     `scale`: Factor on data and steps of every job.
     `timeout_s`: A job that takes longer is killed and counts as failed.
     `command`: (run, scale) -> command of a job; `--progress` and `--folder` are appended.
@@ -123,14 +113,12 @@ class Recorder:
         timeout_s: float = TIMEOUT_S,
         command: Callable[[Run, float], list[str]] = job_command,
     ) -> None:
-        self.folder = folder
-        self.scale = scale
-        self.timeout_s = timeout_s
-        self.command = command
+        self.folder, self.scale, self.timeout_s, self.command = folder, scale, timeout_s, command
         self.stop = threading.Event()
         folder.mkdir(parents=True, exist_ok=True)
 
     def finished(self, run: Run) -> bool:
+        """Whether this run (same seed and sizes) is already recorded."""
         try:
             facts = orjson.loads((self.folder / f"{run.container}.json").read_bytes())
         except (OSError, ValueError):
@@ -143,11 +131,9 @@ class Recorder:
             return Outcome(run.container, "skipped", 0.0)
         outcome = Outcome(run.container, "failed", 0.0, INTERRUPTED)
         for attempt in range(1, ATTEMPTS + 1):
-            if self.stop.is_set():
+            if self.stop.is_set() or outcome.status == "done":
                 break
             outcome = self._attempt(run, attempt)
-            if outcome.status == "done":
-                break
         return outcome
 
     def _attempt(self, run: Run, attempt: int) -> Outcome:
@@ -168,13 +154,36 @@ class Recorder:
         duration_s = round(time.monotonic() - began, 2)
         outcome = Outcome(run.container, "failed" if reason else "done", duration_s, reason)
         if not reason:
-            _write_samples(self.folder / f"{run.container}.parquet", samples)
+            with atomic_write(self.folder / f"{run.container}.parquet") as aside:
+                pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
         if reason != INTERRUPTED:
-            self._write_facts(run, outcome, attempt, date, meter.source)
+            facts = {
+                "status": outcome.status,
+                "reason": reason,
+                "attempt": attempt,
+                "started_unix_s": round(date, 3),
+                "duration_s": duration_s,
+                "meter": meter.source,
+                "run": asdict(run.scaled(self.scale)),
+            }
+            _write_json(self.folder / f"{run.container}.json", facts)
         return outcome
 
     def _watch(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> tuple[list[dict[str, Any]], str]:
-        process = self._start(run, work, meter, log)
+        """Sample the job to its end, in a session of its own and the meter's groups; return why if it failed."""
+        command = [*self.command(run, self.scale), "--progress", str(work / "progress"), "--folder", str(work)]
+        environment = {
+            **os.environ,
+            **thread_environment(run.threads),
+            "ENTRY_FILES": " ".join(map(str, meter.entry_files)),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        }
+        process = subprocess.Popen(
+            ["sh", "-c", ENTER_AND_RUN, "sh", *command],
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        if isinstance(meter, TreeMeter):
+            meter.root = psutil.Process(process.pid)
         reason = "the recorder failed"
         try:
             samples, reason = _sample_until_end(process, meter, work / "progress", self.stop, self.timeout_s)
@@ -185,43 +194,9 @@ class Recorder:
             code = process.wait()
         return samples, reason or ("" if code == 0 else f"exit code {code}, see logs/{Path(log.name).name}")
 
-    def _start(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the job in a session of its own, inside the meter's control groups if it has any."""
-        command = [*self.command(run, self.scale), "--progress", str(work / "progress"), "--folder", str(work)]
-        environment = {
-            **os.environ,
-            **thread_environment(run.threads),
-            "ENTRY_FILES": " ".join(str(path) for path in meter.entry_files()),
-            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-        }
-        process = subprocess.Popen(
-            ["sh", "-c", ENTER_AND_RUN, "sh", *command],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        if isinstance(meter, TreeMeter):
-            meter.watch(process.pid)
-        return process
 
-    def _write_facts(self, run: Run, outcome: Outcome, attempt: int, date: float, source: str) -> None:
-        facts = {
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "attempt": attempt,
-            "started_unix_s": round(date, 3),
-            "duration_s": outcome.duration_s,
-            "meter": source,
-            "run": asdict(run.scaled(self.scale)),
-        }
-        atomic_write_bytes(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-
-
-def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
-    with atomic_write(path) as aside:
-        pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
+def _write_json(path: Path, facts: dict[str, Any]) -> None:
+    atomic_write_bytes(path, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
 
 
 def record_all(
@@ -231,8 +206,7 @@ def record_all(
 
     On Ctrl-C running jobs are killed, no partial files are left, and KeyboardInterrupt is raised.
     """
-    facts = {"jobs_at_a_time": parallel, **machine_facts()}
-    atomic_write_bytes(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+    _write_json(recorder.folder / "machine.json", {"jobs_at_a_time": parallel, **machine_facts()})
     outcomes: list[Outcome] = []
 
     def one(run: Run) -> None:
@@ -256,33 +230,23 @@ def record_all(
 LIBRARIES = ("torch", "jax", "jaxlib", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "psutil")
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
 def machine_facts() -> dict[str, Any]:
+    """Facts of machine and Python that readers of a recording need."""
+    processor, versions = platform.machine(), {}
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        processor = next(named, processor)
+    for name in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return {
         "machine": {
-            "cpu": _processor(),
+            "cpu": processor,
             "cores": os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,
             "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
         },
         "python": platform.python_version(),
-        "libraries": _versions(),
+        "libraries": versions,
     }

@@ -105,11 +105,6 @@ class Job:
                 self._save_checkpoint()
             raise SystemExit(EXIT_TERMINATED)
 
-    def wait_for_accelerator(self) -> None:
-        """Sleep while the simulated accelerator computes, if the class has one."""
-        if self.run.accelerator_wait_s > 0:
-            time.sleep(self.run.accelerator_wait_s)
-
     def _report(self) -> None:
         self._reported_at = time.monotonic()
         if self.progress_path is None:
@@ -184,7 +179,8 @@ def _train_epoch(job: Job, recipe: Recipe, learner: Learner, data: Arrays, epoch
     served = recipe.batches(data, run, epoch) if recipe.batches else _batches(data, run, job.rng)
     for batch in islice(served, (epoch + 1) * run.steps - job.step_count):
         loss = learner.step(recipe.host_work(batch, job.rng))
-        job.wait_for_accelerator()
+        if run.accelerator_wait_s > 0:
+            time.sleep(run.accelerator_wait_s)  # while the simulated accelerator computes
         job.stepped(loss)
 
 

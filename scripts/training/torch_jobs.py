@@ -131,22 +131,10 @@ def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), rows[:, 1:].reshape(-1))
 
 
-def _vae(batch: Arrays) -> TorchLearner:
-    return TorchLearner(Vae(batch[0].shape[1]), vae_loss)
-
-
 def _recurrent(
     kind: type[nn.RNNBase], hidden: int, batch: Arrays, layers: int = 1, both_ways: bool = False
 ) -> TorchLearner:
     return TorchLearner(Recurrent(kind, batch[0].shape[2], hidden, layers, both_ways), label_loss)
-
-
-def _cnn(batch: Arrays) -> TorchLearner:
-    return TorchLearner(convolutional(batch[0].shape[1]), label_loss)
-
-
-def _transformer(batch: Arrays) -> TorchLearner:
-    return TorchLearner(TransformerLm(), next_token_loss)
 
 
 def _mlp(batch: Arrays) -> TorchLearner:
@@ -185,71 +173,48 @@ def by_worker_process(data: Arrays, run: Run, epoch: int) -> Iterator[Arrays]:
 
 
 def recipes() -> dict[str, Recipe]:
-    sequences, standardised = datasets.sequences, datasets.standardised
+    sequences, standardised, noisy = datasets.sequences, datasets.standardised, datasets.noisy
     return {
         "vae-torch": Recipe(
-            partial(datasets.images, side=28, channels=1, passes=6),
-            datasets.zero_to_one,
-            _vae,
-            evaluation_rows=12_000,
-            evaluation_passes=10,
+            partial(datasets.images, side=28, channels=1, passes=6), datasets.zero_to_one,
+            lambda batch: TorchLearner(Vae(batch[0].shape[1]), vae_loss),
+            evaluation_rows=12_000, evaluation_passes=10,
         ),
         "gru-torch": Recipe(
-            partial(sequences, passes=6),
-            standardised,
-            partial(_recurrent, nn.GRU, 96),
-            datasets.noisy,
-            keeps_raw=True,
-            evaluation_rows=8000,
+            partial(sequences, passes=6), standardised, partial(_recurrent, nn.GRU, 96), noisy,
+            keeps_raw=True, evaluation_rows=8000,
         ),
         "lstm-torch": Recipe(
-            partial(sequences, length=80, passes=6),
-            standardised,
-            partial(_recurrent, nn.LSTM, 128),
-            evaluation_rows=8000,
-            evaluation_passes=3,
+            partial(sequences, length=80, passes=6), standardised, partial(_recurrent, nn.LSTM, 128),
+            evaluation_rows=8000, evaluation_passes=3,
         ),
         "rnn-torch": Recipe(
-            partial(sequences, features=32, passes=4),
-            standardised,
-            partial(_recurrent, nn.RNN, 128),
-            keeps_raw=True,
-            evaluates_each_epoch=False,
-            evaluation_rows=12_000,
-            evaluation_passes=8,
+            partial(sequences, features=32, passes=4), standardised, partial(_recurrent, nn.RNN, 128),
+            keeps_raw=True, evaluates_each_epoch=False, evaluation_rows=12_000, evaluation_passes=8,
         ),
         "birnn-torch": Recipe(
-            partial(sequences, length=64, passes=12),
-            standardised,
-            partial(_recurrent, nn.RNN, 96, layers=2, both_ways=True),
-            datasets.noisy,
-            shard_fraction=0.5,
-            evaluation_rows=8000,
+            partial(sequences, length=64, passes=12), standardised,
+            partial(_recurrent, nn.RNN, 96, layers=2, both_ways=True), noisy,
+            shard_fraction=0.5, evaluation_rows=8000,
         ),
         "dynrnn-torch": Recipe(
-            datasets.ragged_sequences,
-            standardised,
-            partial(_recurrent, nn.GRU, 96),
-            evaluation_rows=8000,
-            evaluation_passes=5,
+            datasets.ragged_sequences, standardised, partial(_recurrent, nn.GRU, 96),
+            evaluation_rows=8000, evaluation_passes=5,
         ),
         "cnn-torch": Recipe(
-            partial(datasets.images, passes=4), channels_first, _cnn, evaluation_rows=6000, batches=by_worker_process
+            partial(datasets.images, passes=4), channels_first,
+            lambda batch: TorchLearner(convolutional(batch[0].shape[1]), label_loss),
+            evaluation_rows=6000, batches=by_worker_process,
         ),
         "transformer-torch": Recipe(
-            partial(datasets.tokens, passes=8), datasets.same_rows, _transformer, evaluation_rows=1500
+            partial(datasets.tokens, passes=8), datasets.same_rows,
+            lambda batch: TorchLearner(TransformerLm(), next_token_loss), evaluation_rows=1500,
         ),
         "mlp-torch": Recipe(
-            partial(datasets.table, columns=160, passes=3),
-            standardised,
-            _mlp,
-            datasets.noisy,
-            keeps_raw=True,
-            shard_fraction=0.3,
-            evaluation_rows=20_000,
-            evaluation_passes=6,
+            partial(datasets.table, columns=160, passes=3), standardised, _mlp, noisy,
+            keeps_raw=True, shard_fraction=0.3, evaluation_rows=20_000, evaluation_passes=6,
         ),
-    }
+    }  # fmt: skip
 
 
 def run(job: Job) -> None:

@@ -9,10 +9,10 @@ import pytest
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
+from local_cluster.autoscaling import create_vpa, recommend, recommendation
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.vpa_objects import create_vpa, recommend, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, pods_of, resources, roll_out
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from local_cluster.autoscaling import create_vpa
 from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
 from local_cluster.observing import Prometheus
 from local_cluster.recommender import MANIFESTS, address_of, install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import set_usage
-from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import NotInTime, wait_until
 from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from tests.manifests.reading import alert_rules

@@ -15,10 +15,10 @@ import yaml
 
 from extender.cli.main import cli
 from local_cluster import building, servers
+from local_cluster.autoscaling import create_vpa, recommendation
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import start_recommender
 from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender import __version__

@@ -30,14 +30,11 @@ from local_cluster.real_node.cgroups import trees
 from local_cluster.real_node.node import what_is_missing
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
-from node_bench import interpreter, output, plots
-from node_bench.batch import Observations
+from node_bench import interpreter, output
 from node_bench.figures import Rises, figures, fit, rises, timeline
 from node_bench.objects import CLASS, draw, vpa
-from node_bench.rows import NODE
-from node_bench.sampling import Sample
-from node_bench.setters import SCRIPTED, rows_named
-from node_bench.watch import JobRun, update_run
+from node_bench.rows import NODE, SCRIPTED, Observations, rows_named
+from node_bench.watch import JobRun, Sample, update_run
 from recommender.cluster.workloads.workload_class import without_counter
 from tests.scripts.benches import SCRIPTS, interrupted_script, invoke
 
@@ -231,7 +228,7 @@ def test_figures_are_printed_written_and_plotted(tmp_path: Path) -> None:
     assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", console.export_text())
     write_json(tmp_path / "r.json", {**facts, "rows": rows})
     assert [row["key"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]] == ["static", "ours"]
-    plots.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
+    output.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 

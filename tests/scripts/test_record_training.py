@@ -88,7 +88,7 @@ def _recorder(folder: Path, program: str = JOB, **options: float) -> Recorder:
 
 
 def _start(meter: Meter, program: str) -> subprocess.Popen[str]:
-    files = " ".join(map(str, meter.entry_files()))
+    files = " ".join(map(str, meter.entry_files))
     process = subprocess.Popen(
         ["sh", "-c", runner.ENTER_AND_RUN, "sh", sys.executable, "-c", program],
         env={"ENTRY_FILES": files},
@@ -97,7 +97,7 @@ def _start(meter: Meter, program: str) -> subprocess.Popen[str]:
         text=True,
     )
     if isinstance(meter, TreeMeter):
-        meter.watch(process.pid)
+        meter.root = psutil.Process(process.pid)
     return process
 
 

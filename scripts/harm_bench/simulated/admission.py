@@ -23,10 +23,7 @@ def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -
 
 
 def resources_for(vpa: Autoscaler, container: str, current: Resources) -> Resources:
-    """Requests and limits that a container gets: the target, and limits in proportion.
-
-    `current`: resources of its template, or of the running container.
-    """
+    """Requests and limits that a container gets: the target, and limits in proportion to its `current` resources."""
     current = current.defaulted()
     found = capped_recommendation(vpa, container, current)
     if found is None:

@@ -16,7 +16,9 @@ FINISHED_POD_TTL_S = 300.0
 
 
 def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
-    _remove_finished(workload, now_s)
+    for pod in [pod for pod in workload.pods if pod.finished]:
+        if workload.kind != "Job" or now_s - pod.ended_s >= FINISHED_POD_TTL_S:
+            _remove(workload, pod)
     if workload.kind == "Job":
         _reconcile_job(workload, tally, now_s)
         return
@@ -82,9 +84,3 @@ def _place(workload: Workload, now_s: float) -> None:
 def _remove(workload: Workload, pod: Pod) -> None:
     workload.pods.remove(pod)
     workload.version += 1
-
-
-def _remove_finished(workload: Workload, now_s: float) -> None:
-    for pod in [pod for pod in workload.pods if pod.finished]:
-        if workload.kind != "Job" or now_s - pod.ended_s >= FINISHED_POD_TTL_S:
-            _remove(workload, pod)

@@ -153,11 +153,9 @@ def _obstacle(pod: Pod, node: Node, now_s: float) -> Obstacle | None:
 def _needs_restart(container: Container) -> bool:
     """Whether a resource with the resize policy RestartContainer changes."""
     return container.running and any(
-        resource in container.spec.restart_for and _differ(before[i], after[i])
+        resource in container.spec.restart_for
+        and before[i] != after[i]
+        and not (math.isnan(before[i]) and math.isnan(after[i]))
         for before, after in zip(container.actual, container.desired, strict=True)
         for i, resource in enumerate(RESOURCES)
     )
-
-
-def _differ(one: float, other: float) -> bool:
-    return one != other and not (math.isnan(one) and math.isnan(other))

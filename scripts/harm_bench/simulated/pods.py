@@ -261,13 +261,7 @@ class Workload:
 
 
 def qos_of(resources: Sequence[Resources]) -> Qos:
-    """QoS class of a pod whose containers have these resources.
-
-    Examples
-    --------
-    >>> qos_of([Resources((1.0, 2.0), (1.0, 2.0))]), qos_of([Resources((1.0, 2.0))]), qos_of([Resources()])
-    ('Guaranteed', 'Burstable', 'BestEffort')
-    """
+    """QoS class of a pod whose containers have these resources."""
     if all(math.isnan(amount) for one in resources for pair in one for amount in pair):
         return "BestEffort"
     if all(one.requests[i] == one.limits[i] for one in resources for i in (CPU, MEMORY)):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from harm_bench.simulated.admission import capped_recommendation, resources_for
 from harm_bench.simulated.controllers import evict
 from harm_bench.simulated.kubelet import request_resize
-from harm_bench.simulated.pods import Autoscaler, Container, Pod, Resources, Tally, Workload
-from recommender.records import CPU, MEMORY, Amounts
+from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
+from recommender.records import CPU, MEMORY
 
 INTERVAL_S = 60.0
 MIN_REPLICAS = 2
@@ -57,14 +57,10 @@ class Updater:
         budget = Budget.of(workload, now_s)
         found = [(priority, pod) for pod in live if (priority := priority_of(pod, vpa, now_s)) is not None]
         for _, pod in sorted(found, key=lambda one: one[0], reverse=True):
-            if vpa.update_mode == "Recreate":
-                self._evict(workload, pod, budget, tally)
-            else:
+            if vpa.update_mode != "Recreate":
                 self._update_in_place(workload, pod, budget, tally, now_s)
-
-    def _evict(self, workload: Workload, pod: Pod, budget: Budget, tally: Tally) -> None:
-        if budget.take(pod):
-            evict(workload, pod, tally)
+            elif budget.take(pod):
+                evict(workload, pod, tally)
 
     def _update_in_place(self, workload: Workload, pod: Pod, budget: Budget, tally: Tally, now_s: float) -> None:
         if pod.phase == "Pending":
@@ -73,8 +69,8 @@ class Updater:
         wanted = {c.spec.name: resources_for(workload.vpa, c.spec.name, c.actual) for c in pod.containers}
         pending = any(container.desired != container.actual for container in pod.containers)
         if pending and not in_place_only:
-            if self._resize_timed_out(workload, pod, now_s):
-                self._evict(workload, pod, budget, tally)
+            if self._resize_timed_out(workload, pod, now_s) and budget.take(pod):
+                evict(workload, pod, tally)
             return
         if in_place_only and not self._feasible(pod, wanted):
             return
@@ -140,7 +136,8 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
         found = capped_recommendation(vpa, container.spec.name, container.actual)
         if found is None:
             continue
-        quick_oom = quick_oom or _was_killed_soon(container, now_s)
+        killed_s, ago_s = container.last_kill_s, now_s - container.ended_s
+        quick_oom = quick_oom or (killed_s < QUICK_OOM_S and ago_s < QUICK_OOM_S)
         for i in (CPU, MEMORY):
             if math.isnan(found.target[i]):
                 continue
@@ -150,23 +147,13 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
             scale_up = scale_up or missing or found.target[i] > request
             totals[i] += 0.0 if missing else request
             targets[i] += found.target[i]
-    difference = _difference((totals[CPU], totals[MEMORY]), (targets[CPU], targets[MEMORY]))
+    difference = sum(abs(has - is_due) / max(has, MIN_REQUEST) for has, is_due in zip(totals, targets, strict=True))
     old = now_s - pod.started_s >= LIFETIME_S
     if quick_oom and difference == 0.0:
         return None
     if outside_bounds or quick_oom or (old and difference >= UPDATE_THRESHOLD):
         return Priority(scale_up, difference)
     return None
-
-
-def _was_killed_soon(container: Container, now_s: float) -> bool:
-    return container.last_kill_s < QUICK_OOM_S and now_s - container.ended_s < QUICK_OOM_S
-
-
-def _difference(totals: Amounts, targets: Amounts) -> float:
-    """Relative difference of the sums of targets and requests, summed over resources."""
-    pairs = zip(totals, targets, strict=True)
-    return sum(abs(total - target) / max(total, MIN_REQUEST) for total, target in pairs)
 
 
 def _any_request_lower(wanted: Mapping[str, Resources], before: Mapping[str, Resources]) -> bool:

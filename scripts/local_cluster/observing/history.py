@@ -28,10 +28,7 @@ class HistoryRefused(AssertionError):
 
 @dataclass(frozen=True)
 class HistorySeries:
-    """One series as Prometheus stores it.
-
-    `times_s`, `values`: float64 (n,): unix seconds, increasing, and the samples.
-    """
+    """One series as Prometheus stores it: `times_s` (unix seconds, increasing) and `values`, float64 (n,)."""
 
     name: str
     labels: Mapping[str, str]

@@ -12,7 +12,7 @@ import durationpy
 import yaml
 from kubernetes.utils.quantity import parse_quantity
 
-from local_cluster.control_plane import serving_certificate
+from local_cluster.control_plane import delegated
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
@@ -51,11 +51,7 @@ def start_metrics_server(rig: Rig) -> Server:
     command: list[str | Path] = [
         rig.binaries["metrics-server"],
         f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={port}",
-        *serving_certificate(rig),
+        *delegated(rig, kubeconfig, port),
         f"--metric-resolution={RESOLUTION_S}s",
         "--kubelet-request-timeout=5s",  # must be shorter than the resolution
         "--kubelet-preferred-address-types=InternalIP",
@@ -63,23 +59,41 @@ def start_metrics_server(rig: Rig) -> Server:
         f"--kubelet-certificate-authority={rig.authority.file}",
     ]
     server = rig.start("metrics-server", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/livez"), wait=False)
-    rig.apply(_service(), _api_service(rig, port))
     server.wait_ready()
-    wait_until(lambda: _available(rig), "metrics.k8s.io to be served by metrics-server", timeout_s=60.0)
+    register(rig, port)
     return server
 
 
 def register(rig: Rig, port: int) -> None:
-    """Serve metrics.k8s.io from another port of this machine, with the certificate of the cluster's servers."""
-    rig.apply(_service(), _api_service(rig, port))
-    wait_until(lambda: _available(rig), "metrics.k8s.io to be served", timeout_s=60.0)
+    """Serve metrics.k8s.io from a port of this machine, with the certificate of the cluster's servers.
+
+    Its Service leads the API server to this machine: there are no pods, and endpoints may not be on loopback.
+    """
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": _NAME, "namespace": _NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    }
+    file = rig.binaries.manifests("metrics-server", "manifests/base") / "apiservice.yaml"
+    registration: dict[str, Any] = yaml.safe_load(file.read_text())
+    del registration["spec"]["insecureSkipTLSVerify"]
+    registration["spec"]["caBundle"] = base64.b64encode(rig.authority.pem).decode()
+    registration["spec"]["service"]["port"] = port
+    rig.apply(service, registration)
+
+    def available() -> bool:
+        made: Any = rig.custom.get_cluster_custom_object(
+            "apiregistration.k8s.io", "v1", "apiservices", f"{VERSION}.{GROUP}"
+        )
+        conditions = made.get("status", {}).get("conditions", [])
+        return any(condition["type"] == "Available" and condition["status"] == "True" for condition in conditions)
+
+    wait_until(available, "metrics.k8s.io to be served", timeout_s=60.0)
 
 
 def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
-    """Present values of metrics.k8s.io, by container.
-
-    Raises kubernetes.client.ApiException: it does not know the pod (404), or has no values yet.
-    """
+    """Present values of metrics.k8s.io by container; ApiException if it does not know the pod (404) or has none yet."""
     metrics = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
     end_s = datetime.fromisoformat(metrics["timestamp"]).timestamp()
     window_s = durationpy.from_str(metrics["window"]).total_seconds()
@@ -102,31 +116,3 @@ def wait_for_metrics(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
         timeout_s=90.0,
         every_s=0.25,
     )
-
-
-def _service() -> dict[str, Any]:
-    """Service that leads the API server to this machine: there are no pods, and endpoints may not be on loopback."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": _NAME, "namespace": _NAMESPACE},
-        "spec": {"type": "ExternalName", "externalName": "localhost"},
-    }
-
-
-def _api_service(rig: Rig, port: int) -> dict[str, Any]:
-    """Upstream's APIService with our port, and with verification of the certificate."""
-    file = rig.binaries.manifests("metrics-server", "manifests/base") / "apiservice.yaml"
-    registration: dict[str, Any] = yaml.safe_load(file.read_text())
-    spec = registration["spec"]
-    del spec["insecureSkipTLSVerify"]
-    spec["caBundle"] = base64.b64encode(rig.authority.pem).decode()
-    spec["service"]["port"] = port
-    return registration
-
-
-def _available(rig: Rig) -> bool:
-    name = f"{VERSION}.{GROUP}"
-    registration: Any = rig.custom.get_cluster_custom_object("apiregistration.k8s.io", "v1", "apiservices", name)
-    conditions = registration.get("status", {}).get("conditions", [])
-    return any(condition["type"] == "Available" and condition["status"] == "True" for condition in conditions)

@@ -132,10 +132,7 @@ def remove_cgroup(name: str) -> None:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """Values of the control group of a container, pod or node.
-
-    `name`: path below the mount point.
-    """
+    """Values of the control group of a container, pod or node. `name`: path below the mount point."""
 
     name: str
 

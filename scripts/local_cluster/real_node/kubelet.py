@@ -199,9 +199,13 @@ def start_kubelet(
     port = rig.ports.free(network.address)
     rig.authority.serving(f"{name}-serving", network.address, name)
     configuration = folder / "kubelet.json"
-    settings = _configuration(rig, name, network.address, port, cgroup) | {
-        "systemReserved": _reserved(cpu_cores, memory_bytes)
-    }
+    reserved: dict[str, str] = {}
+    # System reservations make the allocatable amounts the size of the node.
+    if cpu_cores is not None:
+        reserved["cpu"] = f"{round((_machine_cores() - cpu_cores) * 1000)}m"
+    if memory_bytes is not None:
+        reserved["memory"] = str(psutil.virtual_memory().total - memory_bytes)
+    settings = _configuration(rig, name, network.address, port, cgroup) | {"systemReserved": reserved}
     configuration.write_text(json.dumps(settings, indent=1))
     command: list[str | Path] = [
         rig.binaries["kubelet"],
@@ -214,14 +218,12 @@ def start_kubelet(
         f"--cert-dir={folder / 'kubelet-pki'}",
         "--housekeeping-interval=1s",  # interval of cAdvisor; default 10 s
     ]
-    return rig.start(
-        f"{name}-kubelet", command, ready=lambda: is_ready(rig, name), environment=ENVIRONMENT, inside=inside(mounts)
-    )
 
+    def ready() -> bool:
+        conditions = rig.core.read_node(name).status.conditions or []
+        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
-def is_ready(rig: Rig, name: str) -> bool:
-    conditions = rig.core.read_node(name).status.conditions or []
-    return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+    return rig.start(f"{name}-kubelet", command, ready=ready, environment=ENVIRONMENT, inside=inside(mounts))
 
 
 def _configuration(rig: Rig, name: str, address: str, port: int, cgroup: str) -> dict[str, object]:
@@ -255,16 +257,6 @@ def _configuration(rig: Rig, name: str, address: str, port: int, cgroup: str) ->
         "clusterDNS": ["10.98.0.10"],  # unreachable, but without it every pod gets a warning event
         "resolvConf": str(resolver),
     }
-
-
-def _reserved(cpu_cores: float | None, memory_bytes: int | None) -> dict[str, str]:
-    """System reservations that make the allocatable amounts the size of the node."""
-    reserved: dict[str, str] = {}
-    if cpu_cores is not None:
-        reserved["cpu"] = f"{round((_machine_cores() - cpu_cores) * 1000)}m"
-    if memory_bytes is not None:
-        reserved["memory"] = str(psutil.virtual_memory().total - memory_bytes)
-    return reserved
 
 
 def check_size(cpu_cores: float | None, memory_bytes: int | None) -> None:

@@ -172,18 +172,15 @@ class RealNode:
         return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
     def stop(self) -> None:
+        core, timeout = self._rig.core, {"_request_timeout": ANSWER_TIMEOUT_S}
         with contextlib.suppress(ApiException, HTTPError):  # the API server may be gone
-            self._delete_objects()
+            for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **timeout).items:
+                core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **timeout)
+            core.delete_node(self.name, **timeout)
         self._record.take_down(self._rig.folder)
         for part in SERVERS:
             if server := self._rig.servers.pop(f"{self.name}-{part}", None):
                 server.stop()  # reap it
-
-    def _delete_objects(self) -> None:
-        core, timeout = self._rig.core, {"_request_timeout": ANSWER_TIMEOUT_S}
-        for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **timeout).items:
-            core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **timeout)
-        core.delete_node(self.name, **timeout)
 
 
 def start_real_node(

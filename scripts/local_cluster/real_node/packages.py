@@ -51,8 +51,10 @@ def missing_packages() -> list[str]:
     absent = {package for name, package in _PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
     if plugin_folder() is None:
         absent.add("containernetworking-plugins")
-    if "busybox-static" not in absent and not _is_static(busybox()):
-        absent.add("busybox-static")
+    if "busybox-static" not in absent:
+        with busybox().open("rb") as file:
+            if b"/ld-" in file.read(4096):  # a dynamic program names its loader at the start of its file
+                absent.add("busybox-static")
     return sorted(absent)
 
 
@@ -82,9 +84,3 @@ def _has_capability(number: int) -> bool:
     lines = Path("/proc/self/status").read_text().splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff"))
     return bool(int(effective, 16) >> number & 1)
-
-
-def _is_static(program: Path) -> bool:
-    """Whether it is statically linked: a dynamic program names its loader at the start of its file."""
-    with program.open("rb") as file:
-        return b"/ld-" not in file.read(4096)

@@ -122,11 +122,11 @@ METRICS_PATH = "/metrics/nodes/{node}/metrics/resource"
 KINDS = ("Stage", "Metric", "ResourceUsage", "ClusterResourceUsage")
 """Custom kinds in use; each further one costs kwok work at the change of any other."""
 LEASE_S = 100
-"""Lease duration, in which kwok renews a lease four times: rare enough for 500 nodes, and well within the 50 s after
-which a node is NotReady."""
+"""kwok renews a lease four times in this: rare enough for 500 nodes, and well within the 50 s until NotReady."""
 
 
 def kwok_server(rig: Rig) -> Server:
+    """The kwok server of this cluster, started on the first call."""
     return rig.servers.get("kwok") or _start(rig)
 
 
@@ -164,41 +164,28 @@ def _start(rig: Rig) -> Server:
 
 
 def _apply_resources(rig: Rig) -> None:
-    """Apply custom resources, the role of kwok's manifests for its certificate, stages and metrics."""
+    """Apply custom resources, the role and flow schema of kwok's manifests for its certificate, stages and metrics."""
     upstream = rig.binaries.manifests("kwok", "kustomize")
-    kinds = (upstream / "crd" / "bases" / f"kwok.x-k8s.io_{kind.lower()}s.yaml" for kind in KINDS)
-    rig.apply(*kinds, upstream / "rbac" / "role.yaml", _binding(), _flow_schema(upstream))
-    wait_until(lambda: _established(rig), "kwok's custom resources to be served", every_s=0.05, timeout_s=60)
-    node_stages = ("fast/node-initialize.yaml", "heartbeat-with-lease/node-heartbeat-with-lease.yaml")
-    stages = (*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
-    rig.apply(*stages, HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")
-
-
-def _established(rig: Rig) -> bool:
-    crds = rig.custom.list_cluster_custom_object("apiextensions.k8s.io", "v1", "customresourcedefinitions")["items"]
-    ours = [crd for crd in crds if crd["spec"]["group"] == "kwok.x-k8s.io"]
-    return len(ours) == len(KINDS) and all(
-        any(
-            condition["type"] == "Established" and condition["status"] == "True"
-            for condition in crd["status"]["conditions"]
-        )
-        for crd in ours
-    )
-
-
-def _flow_schema(upstream: Path) -> dict[str, Any]:
-    """kwok's flow schema for our identity: in the queue of ordinary users, 500 nodes would miss heartbeats."""
     schema: dict[str, Any] = yaml.safe_load((upstream / "rbac" / "flow_schema.yaml").read_text())
-    for rule in schema["spec"]["rules"]:
+    for rule in schema["spec"]["rules"]:  # in the queue of ordinary users, 500 nodes would miss heartbeats
         rule["subjects"] = [{"kind": "User", "user": {"name": "kwok"}}]
-    return schema
-
-
-def _binding() -> dict[str, Any]:
-    return {
+    binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": "kwok-controller"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kwok-controller"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "kwok"}],
     }
+    kinds = (upstream / "crd" / "bases" / f"kwok.x-k8s.io_{kind.lower()}s.yaml" for kind in KINDS)
+    rig.apply(*kinds, upstream / "rbac" / "role.yaml", binding, schema)
+
+    def established() -> bool:
+        crds = rig.custom.list_cluster_custom_object("apiextensions.k8s.io", "v1", "customresourcedefinitions")["items"]
+        ours = [crd["status"]["conditions"] for crd in crds if crd["spec"]["group"] == "kwok.x-k8s.io"]
+        served = {"type": "Established", "status": "True"}.items()
+        return len(ours) == len(KINDS) and all(any(served <= one.items() for one in conditions) for conditions in ours)
+
+    wait_until(established, "kwok's custom resources to be served", every_s=0.05, timeout_s=60)
+    node_stages = ("fast/node-initialize.yaml", "heartbeat-with-lease/node-heartbeat-with-lease.yaml")
+    stages = (*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
+    rig.apply(*stages, HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")

@@ -52,11 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SimulatedNodes:
-    """A group of simulated nodes.
-
-    `names`: Their names: `<group>-0` and so on.
-    `selector`: Node selector of this group.
-    """
+    """A group of simulated nodes: their `names` (`<group>-0` and so on), and the node `selector` of the group."""
 
     rig: Rig
     group: str
@@ -75,13 +71,20 @@ class SimulatedNodes:
         metadata = (pod["metadata"] for pod in bound if pod["spec"]["nodeName"] in names)
         return [(one["namespace"], one["name"]) for one in metadata]
 
+    def listed(self) -> list[dict[str, Any]]:
+        return listed(self.rig.core.list_node, label_selector=f"{GROUP_LABEL}={self.group}")
+
     def remove(self) -> None:
-        self.rig.core.delete_collection_node(label_selector=f"{GROUP_LABEL}={self.group}")
-        selector = f"{GROUP_LABEL}={self.group}"
-        wait_until(
-            lambda: not listed(self.rig.core.list_node, label_selector=selector), f"the nodes of {self.group} to go"
-        )
-        in_parallel(lambda pod: _force_delete(self.rig, *pod), self.pods())
+        """Delete the nodes and their pods."""
+        core = self.rig.core
+        core.delete_collection_node(label_selector=f"{GROUP_LABEL}={self.group}")
+        wait_until(lambda: not self.listed(), f"the nodes of {self.group} to go")
+
+        def delete(pod: tuple[str, str]) -> None:
+            with contextlib.suppress(NotFoundException):  # it was deleted already
+                core.delete_namespaced_pod(pod[1], pod[0], grace_period_seconds=0)
+
+        in_parallel(delete, self.pods())
 
 
 def start_simulated_nodes(rig: Rig, group: str, count: int, cpu: str, memory: str) -> SimulatedNodes:
@@ -89,13 +92,9 @@ def start_simulated_nodes(rig: Rig, group: str, count: int, cpu: str, memory: st
     kwok_server(rig)
     capacity = {"cpu": cpu, "memory": memory, "pods": "250", "ephemeral-storage": "100Gi"}
     nodes = SimulatedNodes(rig, group, tuple(f"{group}-{number}" for number in range(count)))
-
-    def create(name: str) -> None:
-        rig.core.create_node(_node(name, group, kwok_port(rig), capacity))
-
-    in_parallel(create, nodes.names)
+    in_parallel(lambda name: rig.core.create_node(_node(name, group, kwok_port(rig), capacity)), nodes.names)
     wait_until(
-        lambda: _usable(rig, group) == count,
+        lambda: sum(map(_usable, nodes.listed())) == count,
         f"{count} simulated nodes of {group} to be Ready",
         timeout_s=60 + count / 5,
         every_s=min(0.1 + count / 500, 1.0),
@@ -104,8 +103,13 @@ def start_simulated_nodes(rig: Rig, group: str, count: int, cpu: str, memory: st
 
 
 def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict[str, Any]:
+    """A node that is Ready from the start: one that first has to become Ready costs five times the requests."""
     architecture = {f"{beta}kubernetes.io/{what}": value for beta in ("", "beta.") for what, value in MACHINE.items()}
     own = {SIMULATED_LABEL: "true", GROUP_LABEL: group, "kubernetes.io/hostname": name}
+    unknown = ("bootID", "kernelVersion", "kubeProxyVersion", "machineID", "osImage", "systemUUID")
+    pressures = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+    now = format_time(time.time())
+    condition = {"reason": "Simulated", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -120,50 +124,27 @@ def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict
             "addresses": [{"type": "InternalIP", "address": LOOPBACK}, {"type": "Hostname", "address": name}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
             "phase": "Running",
-            "conditions": _conditions(),
+            "conditions": [
+                {"type": kind, "status": status, **condition}
+                for kind, status in {"Ready": "True", **dict.fromkeys(pressures, "False")}.items()
+            ],
             "nodeInfo": {
                 "kubeletVersion": f"v{kubernetes_version()}",
                 "containerRuntimeVersion": "simulated://1",
                 "operatingSystem": "linux",
                 "architecture": "amd64",
-                **dict.fromkeys(
-                    ("bootID", "kernelVersion", "kubeProxyVersion", "machineID", "osImage", "systemUUID"), ""
-                ),
+                **dict.fromkeys(unknown, ""),
             },
         },
     }
 
 
-def _conditions() -> list[dict[str, str]]:
-    """Conditions of a Ready node: one that first has to become Ready costs five times the requests."""
-    now = format_time(time.time())
-    states = {
-        "Ready": "True",
-        **dict.fromkeys(("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"), "False"),
-    }
-    return [
-        {
-            "type": kind,
-            "status": status,
-            "reason": "Simulated",
-            "message": "",
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }
-        for kind, status in states.items()
-    ]
-
-
-def _usable(rig: Rig, group: str) -> int:
-    """Number of nodes that are Ready and have lost the not-ready taint."""
-    nodes = listed(rig.core.list_node, label_selector=f"{GROUP_LABEL}={group}")
-    return sum(
-        any(
-            condition["type"] == "Ready" and condition["status"] == "True"
-            for condition in node["status"].get("conditions", ())
-        )
-        and not any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"].get("taints", ()))
-        for node in nodes
+def _usable(node: Mapping[str, Any]) -> bool:
+    """Whether it is Ready and has lost the not-ready taint."""
+    ready = {"type": "Ready", "status": "True"}.items()
+    taints = (taint["key"] for taint in node["spec"].get("taints", ()))
+    return any(ready <= condition.items() for condition in node["status"].get("conditions", ())) and not any(
+        key.startswith("node.kubernetes.io/") for key in taints
     )
 
 
@@ -172,11 +153,6 @@ def listed(listing: Callable[..., Any], *where: str, **arguments: Any) -> list[d
     answer = listing(*where, _preload_content=False, **arguments)
     items: list[dict[str, Any]] = json.loads(answer.data)["items"]
     return items
-
-
-def _force_delete(rig: Rig, namespace: str, name: str) -> None:
-    with contextlib.suppress(NotFoundException):  # it was deleted already
-        rig.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
 
 
 def in_parallel(act: Callable[[T], object], these: Iterable[T]) -> None:

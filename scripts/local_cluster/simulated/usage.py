@@ -71,10 +71,7 @@ class Usage:
 
     @classmethod
     def recorded(cls, workload: str, **playing: Any) -> Self:
-        """The bundled recording of the first run of a training job (`lstm-torch`).
-
-        `playing`: `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
-        """
+        """The bundled recording of the first run of a training job (`lstm-torch`), played as by `playing`."""
         runs = {name: one for name, one in _recordings().items() if one.workload == workload}
         if not runs:
             known = sorted({str(one.workload) for one in _recordings().values()})

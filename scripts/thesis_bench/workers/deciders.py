@@ -54,16 +54,12 @@ def place_as_default(play: Play, job: TrainingJob, pods_per_node: list[int]) -> 
     return choose(pods_per_node, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
 
 
-def jobs_per_worker(play: Play) -> list[int]:
-    return [len(play.on(worker)) for worker in range(len(play.workers))]
-
-
 class Default:
     def wakeup_s(self) -> float:
         return math.inf
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        return place_as_default(play, job, jobs_per_worker(play))
+        return place_as_default(play, job, [len(play.on(worker)) for worker in range(len(play.capacity_cores))])
 
     def decide(self, play: Play) -> Iterable[Move]:
         return ()
@@ -241,14 +237,6 @@ def added_s(
 
     Seconds after a job is due count `LATENESS_WEIGHT` times in addition, so that a job which would be alone without
     moves finds a worker that is nearly idle. Workers serve in the order of `order_of`.
-
-    Examples
-    --------
-    One worker is idle, the other has ten seconds of work left that is due then:
-
-    >>> ten = [Stage(10.0, 1.0)]
-    >>> added_s(ForecastJob("new", 1, ten, due_s=20.0), [ForecastJob("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
-    [20.0, 10.0]
     """
 
     def counted_s(there: Sequence[ForecastJob], worker: int) -> float:

@@ -20,17 +20,7 @@ def limited_shares(
     *,
     soft: bool = True,
 ) -> list[float]:
-    """`fair_shares` under limits; soft limits apply only while another job below its own limit wants the cores.
-
-    Examples
-    --------
-    A job limited to a quarter of a worker, beside one without limit, and alone:
-
-    >>> limited_shares(1.0, [1.0, 1.0], [1.0, 1.0], [0.25, 1.0])
-    [0.25, 0.75]
-    >>> limited_shares(1.0, [1.0], [1.0], [0.25])
-    [1.0]
-    """
+    """`fair_shares` under limits; soft limits apply only while another job below its own limit wants the cores."""
     within = [min(demand, limit) for demand, limit in zip(demand_cores, limits_cores, strict=True)]
     shares = fair_shares(capacity_cores, within, weights)
     left = capacity_cores - sum(shares)

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from local_cluster import observing
+from local_cluster.autoscaling import create_vpa, recommendation
 from local_cluster.cluster import Cluster
 from local_cluster.observing import HistorySeries, Prometheus
 from local_cluster.recommender import MANIFESTS, install, metric, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from recommender.cluster.objects.quantities import parse_quantity

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from local_cluster.autoscaling import create_vpa
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
 from local_cluster.real_node.node import RealNode, start_real_node
 from local_cluster.recommender import install, start_recommender
-from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import clear_ours, pods_of, roll_out
 from recommender.cluster.objects.quantities import parse_quantity

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, create_vpa, recommendation
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
 from local_cluster.recommender import install, start_recommender
 from local_cluster.rig import ROOT
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import clear_namespace, clear_ours, pod_spec, resources, roll_out, running_pods
 from recommender.cluster.objects.quantities import parse_quantity

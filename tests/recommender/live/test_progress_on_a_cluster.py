@@ -9,13 +9,13 @@ import pytest
 import requests
 from click.testing import CliRunner
 
+from local_cluster.autoscaling import create_vpa
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import address_of, install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender.cli.main import cli

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kubernetes import client
 
+from local_cluster.autoscaling import create_vpa
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import MANIFESTS, NAME
 from local_cluster.rights import Account, Right, rights_in, roles_in
-from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import clear_namespace, pod_spec, resources
 from recommender.cluster.errors import ApiError, Forbidden
