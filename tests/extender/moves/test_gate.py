@@ -408,8 +408,7 @@ def test_a_job_that_changed_since_it_was_read_is_not_moved() -> None:
     assert (world.api.evicted, world.api.reserved) == ([], {})
 
 
-@pytest.mark.parametrize("dies_after", range(6))
-@given(answers=st.lists(st.sampled_from(["ok", "budget", "away"]), max_size=3))
+@given(dies_after=st.integers(0, 5), answers=st.lists(st.sampled_from(["ok", "budget", "away"]), max_size=3))
 def test_after_a_kill_no_job_is_moved_twice_and_no_reservation_is_left(dies_after: int, answers: list[str]) -> None:
     """The next controller continues from what was written; in the end the job is where it was, or moved once."""
     world = World()
