@@ -36,22 +36,22 @@ def test_a_kill_costs_the_run_so_far_and_a_restart_and_raises_the_floor() -> Non
     assert tally.net_saved(MEMORY) == pytest.approx(1 - (88 + 140 * 2.4) / 160)
 
 
-def test_a_run_whose_floor_is_still_too_low_is_killed_again_at_the_same_sample() -> None:
-    # 2 -> 2.4 -> 2.88 -> 3.456: three kills before 3 GiB fit.
-    tally = judged([1, 3], [2, 2], KillRules(restart_s=0.0))
-    assert tally.kills == 3
-    assert tally.lost[MEMORY] == pytest.approx(10 * (2.4 + 2.88 + 3.456) * GIB)
-
-
-def test_a_small_floor_is_raised_by_100_mib() -> None:
-    tally = judged([0.05, 0.12], [0.1, 0.1], KillRules(restart_s=0.0))
-    assert tally.kills == 1
-    assert tally.lost[MEMORY] == pytest.approx(10 * (0.1 * GIB + 100 * MIB))
-
-
-def test_only_the_work_since_the_last_checkpoint_is_lost() -> None:
-    tally = judged([1, 1, 1, 2.1], [2, 2, 2, 2], KillRules(restart_s=0.0, checkpoint_every_s=20.0))
-    assert tally.lost[MEMORY] == pytest.approx(10 * 2.4 * GIB)
+@pytest.mark.parametrize(
+    ("memory", "had", "checkpoint_every_s", "floors"),
+    [
+        ([1, 3], 2, math.inf, [2.4, 2.88, 3.456]),
+        ([0.05, 0.12], 0.1, math.inf, [0.1 + 100 / 1024]),
+        ([1, 1, 1, 2.1], 2, 20.0, [2.4]),
+    ],
+    ids=["killed again at the same sample", "raised by 100 MiB at least", "only what came after the last checkpoint"],
+)
+def test_each_kill_loses_the_work_so_far_at_its_floor(
+    memory: list[float], had: float, checkpoint_every_s: float, floors: list[float]
+) -> None:
+    rules = KillRules(restart_s=0.0, checkpoint_every_s=checkpoint_every_s)
+    tally = judged(memory, [had] * len(memory), rules)
+    assert tally.kills == len(floors)
+    assert tally.lost[MEMORY] == pytest.approx(10 * sum(floors) * GIB)
 
 
 def test_the_declared_amounts_are_in_force_until_the_first_decision_is() -> None:

@@ -392,23 +392,23 @@ def test_a_step_below_a_second_is_misuse(tmp_path: Path) -> None:
         open_source([file], ReadOptions(step_s=0.5))
 
 
-@pytest.mark.parametrize("column", ["cpu_cores", "memory_bytes"])
-def test_text_in_a_parquet_column_is_refused_with_its_row(tmp_path: Path, column: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "values", "row", "problem"),
+    [
+        ("cpu_cores", ["1", "many"], 2, "'many' is not a number"),
+        ("memory_bytes", ["1", "many"], 2, "'many' is not a number"),
+        ("cpu_cores", pa.array([[1], [2]]), 1, "list<"),
+    ],
+)
+def test_a_parquet_column_of_another_type_is_refused_with_its_row(
+    tmp_path: Path, column: str, values: object, row: int, problem: str
+) -> None:
     columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
-    file = write_parquet(tmp_path / "use.parquet", columns | {column: ["1", "many"]})
+    file = write_parquet(tmp_path / "use.parquet", columns | {column: values})
     with pytest.raises(BadInput) as caught:
         open_source([file])
-    assert (caught.value.row, caught.value.column) == (2, column)
-    assert "'many' is not a number" in caught.value.problem
-
-
-def test_a_parquet_column_of_another_type_is_refused(tmp_path: Path) -> None:
-    columns = {"timestamp": [1, 2], "container": ["a", "a"], "memory_bytes": [1.0, 1.0]}
-    file = write_parquet(tmp_path / "use.parquet", columns | {"cpu_cores": pa.array([[1], [2]])})
-    with pytest.raises(BadInput) as caught:
-        open_source([file])
-    assert (caught.value.row, caught.value.column) == (1, "cpu_cores")
-    assert "list<" in caught.value.problem
+    assert (caught.value.row, caught.value.column) == (row, column)
+    assert problem in caught.value.problem
 
 
 def test_a_parquet_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
