@@ -172,6 +172,7 @@ def state_of(engine: Engine) -> dict[str, list[bytes]]:
     return found
 
 
+@pytest.mark.long
 def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_for_bit(hours: Hours) -> None:
     """Jobs of several classes start, run and end in ten places; rounds are a minute apart."""
     assert hours.day.class_states
@@ -182,6 +183,7 @@ def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_
     assert {name for name, state in replayed_state.items() if state != recorded_state[name]} == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("omitted", ["published", "history", "class"])
 def test_a_replay_without_the_entries_of_one_kind_ends_in_another_state(
     omitted: str, hours: Hours, monkeypatch: pytest.MonkeyPatch
