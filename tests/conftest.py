@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
+from recommender import model as models
 from recommender.compiling import drop_outdated
 from tests.longest_first import LONGEST_FIRST
 
@@ -53,6 +54,21 @@ def root_logger() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def bundled_model() -> Iterator[None]:
+    """Read the bundled model once: each time takes a tenth of a second."""
+    load, bundled = models.load, models.load(models.BUNDLED)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(models, "load", lambda name: bundled if str(name) == models.BUNDLED else load(name))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def objects_of_earlier_tests() -> None:
+    """Exempt them from garbage collection as well: they are mostly imported modules and compiled kernels."""
+    gc.freeze()
 
 
 hypothesis.settings.register_profile("project", deadline=None, max_examples=50)  # a busy machine must not fail a test

@@ -55,6 +55,7 @@ def reached_from(*modules: str) -> set[str]:
     return reached
 
 
+@pytest.mark.long
 def test_the_cluster_image_has_every_library_that_its_programs_import(run_python: Python) -> None:
     modules = reached_from(*(module for module, _ in IN_A_CLUSTER.values()))
     assert len(modules) > 200
@@ -64,6 +65,7 @@ def test_the_cluster_image_has_every_library_that_its_programs_import(run_python
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_recommender_passes_its_check_in_the_cluster_image(run_python: Python) -> None:
     done = run_python("-m", "extender", "recommender", "--check")
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def container(cpu: str, **fields: object) -> Json:
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
     pod = pod_with(
         containers=[container("1"), container("2")],
-        initContainers=[container("500m", restartPolicy="Always"), container("4")],
+        initContainers=[container("500m", restartPolicy="Always"), container("4"), container("2")],
         overhead={"cpu": "250m"},
     )
     assert read_pod(pod).requests == (4.5 + 0.25, 0.0), "the second init container runs next to the sidecar"

@@ -44,6 +44,7 @@ def output_of(program: str, folder: Path) -> str:
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.long
 def test_a_missing_kernel_is_compiled_by_a_subprocess_and_then_loaded(folder: Path) -> None:
     program = f"loop.compile_in_subprocess(loop.warm_up, 'loop')\n{PRINT_MISSES_AND_HITS}"
     assert [output_of(program, folder) for _ in range(2)] == ["1 1", "0 1"]
@@ -111,6 +112,7 @@ def run_module(folder: Path, module: str, *, drop_first: bool = False) -> subpro
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_kernels_of_an_earlier_version_are_recompiled_even_if_their_classes_are_gone(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(PAIR_MODULE.format(name="Pair"))
     assert run_module(tmp_path, "pair").stdout == "3.0\n"
@@ -124,6 +126,7 @@ def test_kernels_of_an_earlier_version_are_recompiled_even_if_their_classes_are_
     assert list((tmp_path / "__pycache__").glob("pair.total-*.nbi")), "current kernels are kept"
 
 
+@pytest.mark.long
 def test_a_kernel_is_recompiled_when_a_kernel_that_it_calls_is_replaced(tmp_path: Path) -> None:
     """Numba checks only the file of the caller, and keeps the old code of the callee in it."""
     source = "from numba import njit\n{imports}\n@njit(cache=True)\ndef {name}():\n    return {value}\n"

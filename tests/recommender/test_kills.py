@@ -38,22 +38,22 @@ def test_a_kill_costs_the_run_so_far_and_a_restart_and_raises_the_floor() -> Non
     assert tally.net_saved(MEMORY) == pytest.approx(1 - (88 + 140 * 2.4) / 160)
 
 
-def test_a_run_whose_floor_is_still_too_low_is_killed_again_at_the_same_sample() -> None:
-    # 2 -> 2.4 -> 2.88 -> 3.456: three kills before 3 GiB fit.
-    tally = judged([1, 3], [2, 2], ClusterRules(restart_s=0.0))
-    assert tally.kills == 3
-    assert tally.lost[MEMORY] == pytest.approx(10 * (2.4 + 2.88 + 3.456) * GIB)
-
-
-def test_a_small_floor_is_raised_by_100_mib() -> None:
-    tally = judged([0.05, 0.12], [0.1, 0.1], ClusterRules(restart_s=0.0))
-    assert tally.kills == 1
-    assert tally.lost[MEMORY] == pytest.approx(10 * (0.1 * GIB + 100 * MIB))
-
-
-def test_only_the_work_since_the_last_checkpoint_is_lost() -> None:
-    tally = judged([1, 1, 1, 2.1], [2, 2, 2, 2], ClusterRules(restart_s=0.0, checkpoint_every_s=20.0))
-    assert tally.lost[MEMORY] == pytest.approx(10 * 2.4 * GIB)
+@pytest.mark.parametrize(
+    ("memory", "had", "checkpoint_every_s", "floors"),
+    [
+        ([1, 3], 2, math.inf, [2.4, 2.88, 3.456]),
+        ([0.05, 0.12], 0.1, math.inf, [0.1 + 100 / 1024]),
+        ([1, 1, 1, 2.1], 2, 20.0, [2.4]),
+    ],
+    ids=["killed again at the same sample", "raised by 100 MiB at least", "only what came after the last checkpoint"],
+)
+def test_each_kill_loses_the_work_so_far_at_its_floor(
+    memory: list[float], had: float, checkpoint_every_s: float, floors: list[float]
+) -> None:
+    rules = ClusterRules(restart_s=0.0, checkpoint_every_s=checkpoint_every_s)
+    tally = judged(memory, [had] * len(memory), rules)
+    assert tally.kills == len(floors)
+    assert tally.lost[MEMORY] == pytest.approx(10 * sum(floors) * GIB)
 
 
 def test_the_declared_amounts_are_in_force_until_the_first_decision_is() -> None:
@@ -69,10 +69,6 @@ def test_samples_before_the_first_decision_add_to_the_age_but_are_not_judged() -
     assert tally.lost[MEMORY] == pytest.approx(20 * (2.4 + 2.88 + 3.456) * GIB)
 
 
-def test_use_equal_to_the_allocation_does_not_kill() -> None:
-    assert judged([2, 2, 2], [2, 2, 2], ClusterRules()).kills == 0
-
-
 def test_a_change_that_recreates_costs_what_a_kill_does_also_if_it_lowers_memory_to_the_floor() -> None:
     # Killed at the third sample; the floor is 2.4 GiB, which is no change of its own. Recreated at 40 s with 3 GiB, and
     # at 60 s with the floor, since the target is below it. At 70 s it keeps the floor.
@@ -86,6 +82,7 @@ levels = st.lists(st.one_of(st.just(math.nan), st.floats(0.01, 20.0)), min_size=
 
 
 @given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5), st.booleans())
+@example([2.0] * 3, [2.0] * 30, 0, False)
 @example([0.1 * (1 + 2e-16)], [0.1] * 30, 0, False)  # equal to the allocation except for rounding
 def test_kills_and_their_cost_agree_with_the_reference(
     memory: list[float], allocated: list[float], first: int, recreates: bool

@@ -128,20 +128,13 @@ def test_oom_kills_reduce_the_savings(kind: str, saved_at: str | None, cpu_cores
     assert later == {"cpuCores": 3.0, "memoryBytes": 6 * GIB}, "an hour later the kill does not count"
 
 
-def test_a_node_is_forecast_from_profiles_and_from_requests_of_pods_without_one() -> None:
+def test_a_node_is_forecast_from_profiles_requests_of_pods_without_one_and_overhead() -> None:
     other = scenes.pod("stranger")
+    other["spec"]["overhead"] = {"cpu": "500m", "memory": "1Gi"}
     (row,) = nodes(view_of([scenes.vpa()], [scenes.profile()], [scenes.pod(), other], [scenes.node()]))["nodes"]
-    assert row["share"]["requests"] == [2.0 / 4.0, 4.0 / 16.0]
-    assert row["share"]["forecast"] == [(1.5 + 1.0) / 4.0, (3.0 + 2.0) / 16.0]
+    assert row["share"]["requests"] == [2.5 / 4.0, 5.0 / 16.0]
+    assert row["share"]["forecast"] == [(1.5 + 1.5) / 4.0, (3.0 + 3.0) / 16.0]
     assert (row["pods"], row["ours"]) == (2, 1)
-
-
-def test_the_overhead_of_a_pod_counts_on_its_node() -> None:
-    pod = scenes.pod()
-    pod["spec"]["overhead"] = {"cpu": "500m", "memory": "1Gi"}
-    (row,) = nodes(view_of([scenes.vpa()], [scenes.profile()], [pod], [scenes.node()]))["nodes"]
-    assert row["share"]["requests"] == [1.5 / 4.0, 3.0 / 16.0]
-    assert row["share"]["forecast"] == [(1.5 + 0.5) / 4.0, (3.0 + 1.0) / 16.0]
 
 
 def test_the_time_until_a_peak_follows_from_the_age_of_the_container() -> None:

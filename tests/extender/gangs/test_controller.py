@@ -101,8 +101,12 @@ def controller_of(api: FakeApi, *pods: Any, clock: Any = lambda: 100.0) -> Contr
 RESERVED = {"uid-g-0": "n0", "uid-g-1": "n1"}
 
 
-def test_all_nodes_are_reserved_by_one_write_before_the_first_gate_is_removed() -> None:
-    api = FakeApi()
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+def test_all_nodes_are_reserved_by_one_write_before_the_first_gate_is_removed(api: FakeApi) -> None:
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     assert api.written == [
         ("get", CONFIG_MAP),
@@ -121,8 +125,7 @@ def test_the_patch_removes_our_gate_from_the_pod_with_that_uid_and_annotates_its
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_a_controller_that_no_longer_leads_stops_between_two_writes(writes: int) -> None:
-    api = FakeApi()
+def test_a_controller_that_no_longer_leads_stops_between_two_writes(writes: int, api: FakeApi) -> None:
     with contextlib.suppress(NotLeading):
         admitter(api, [True] * writes + [False] * 9).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     done = [("reserve", "uid-g-0 uid-g-1"), ("open", "g-0"), ("open", "g-1")]
@@ -144,9 +147,8 @@ def test_a_former_leader_reports_nothing_of_its_term_and_is_ready_to_lead_again(
     assert (controller.not_ready(), controller.waiting) == ("", 0)
 
 
-def test_a_former_leader_that_still_believes_it_leads_overwrites_nothing() -> None:
+def test_a_former_leader_that_still_believes_it_leads_overwrites_nothing(api: FakeApi) -> None:
     """Both have read the same reservations; the successor writes first."""
-    api = FakeApi()
     former, successor = admitter(api), admitter(api)
     former.write([])
     successor.admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
@@ -156,8 +158,7 @@ def test_a_former_leader_that_still_believes_it_leads_overwrites_nothing() -> No
     assert ("open", "h-0") not in api.written
 
 
-def test_completing_an_interrupted_admission_does_not_extend_its_reservation() -> None:
-    api = FakeApi()
+def test_completing_an_interrupted_admission_does_not_extend_its_reservation(api: FakeApi) -> None:
     api.fails = {("open", "g-1"): [ServerFailed("died")]}
     with pytest.raises(ServerFailed):
         admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
@@ -169,15 +170,13 @@ def test_completing_an_interrupted_admission_does_not_extend_its_reservation() -
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), Conflict("another has its name")])
-def test_a_member_that_was_deleted_or_recreated_is_skipped(error: ApiError) -> None:
-    api = FakeApi()
+def test_a_member_that_was_deleted_or_recreated_is_skipped(error: ApiError, api: FakeApi) -> None:
     api.fails = {("open", "g-0"): [error]}
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     assert api.written[-1] == ("open", "g-1")
 
 
-def test_a_gang_is_admitted_once_while_the_watch_is_behind() -> None:
-    api = FakeApi()
+def test_a_gang_is_admitted_once_while_the_watch_is_behind(api: FakeApi) -> None:
     controller = controller_of(api, *gang("g", 2))
     controller.reconcile()
     controller.reconcile()
@@ -186,9 +185,8 @@ def test_a_gang_is_admitted_once_while_the_watch_is_behind() -> None:
     assert {event["reason"] for event in api.events} == {"GangAdmitted"}
 
 
-def test_a_gang_is_in_back_off_after_a_failed_write() -> None:
+def test_a_gang_is_in_back_off_after_a_failed_write(api: FakeApi) -> None:
     now = [100.0]
-    api = FakeApi()
     api.fails = {("reserve", "uid-g-0 uid-g-1"): [ServerFailed("no")]}
     controller = controller_of(api, *gang("g", 2), clock=lambda: now[0])
     controller.reconcile()
@@ -200,9 +198,8 @@ def test_a_gang_is_in_back_off_after_a_failed_write() -> None:
     assert controller.admitted == 1
 
 
-def test_the_same_event_is_repeated_only_after_a_while() -> None:
+def test_the_same_event_is_repeated_only_after_a_while(api: FakeApi) -> None:
     now = [100.0]
-    api = FakeApi()
     controller = controller_of(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
     controller.reconcile()
     controller.reconcile()
@@ -214,9 +211,8 @@ def test_the_same_event_is_repeated_only_after_a_while() -> None:
     assert len(api.events) == 6
 
 
-def test_an_event_whose_text_changes_is_written_again_only_after_a_pause() -> None:
+def test_an_event_whose_text_changes_is_written_again_only_after_a_pause(api: FakeApi) -> None:
     now = [100.0]
-    api = FakeApi()
     controller = controller_of(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
     controller.reconcile()
     controller._nodes = cast(Any, FakeReflector(node("n0"), node("closed", unschedulable=True)))
@@ -228,8 +224,7 @@ def test_an_event_whose_text_changes_is_written_again_only_after_a_pause() -> No
     assert api.events[-1]["message"].endswith("1 of 2 nodes are ruled out")
 
 
-def test_a_pod_whose_annotations_are_full_is_admitted_without_ours() -> None:
-    api = FakeApi()
+def test_a_pod_whose_annotations_are_full_is_admitted_without_ours(api: FakeApi) -> None:
     api.fails = {("open", "g-0"): [Invalid("annotations: Too long: may not be more than 262144 bytes")]}
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     assert [each for each in api.written if each[0] == "open"] == [("open", "g-0"), ("open", "g-1")]
@@ -237,9 +232,8 @@ def test_a_pod_whose_annotations_are_full_is_admitted_without_ours() -> None:
 
 
 @pytest.mark.parametrize("refuses", [Forbidden("a policy refuses it"), Invalid("it is frozen"), ServerFailed("a hook")])
-def test_a_gang_whose_gates_cannot_be_removed_does_not_hold_up_others(refuses: ApiError) -> None:
+def test_a_gang_whose_gates_cannot_be_removed_does_not_hold_up_others(refuses: ApiError, api: FakeApi) -> None:
     now = [100.0]
-    api = FakeApi()
     api.fails = {("open", "g-0"): [refuses] * 99}
     controller = controller_of(api, *gang("g", 2, cpu="10", age_s=9), *gang("h", 2, cpu="10"), clock=lambda: now[0])
     controller.reconcile()
@@ -253,8 +247,7 @@ def test_a_gang_whose_gates_cannot_be_removed_does_not_hold_up_others(refuses: A
     assert 10 <= 99 - len(api.fails["open", "g-0"]) <= 60, "it retries less and less often"
 
 
-def test_a_native_pod_group_that_cannot_be_ungated_does_not_hold_up_gangs() -> None:
-    api = FakeApi()
+def test_a_native_pod_group_that_cannot_be_ungated_does_not_hold_up_gangs(api: FakeApi) -> None:
     api.fails = {("open", "native"): [Forbidden("a policy refuses it")] * 9}
     controller = controller_of(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"}), *gang("g", 2))
     controller.reconcile()
@@ -262,15 +255,13 @@ def test_a_native_pod_group_that_cannot_be_ungated_does_not_hold_up_gangs() -> N
     assert (controller.admitted, len(api.fails["open", "native"])) == (1, 8)
 
 
-def test_pods_of_native_pod_groups_are_ungated() -> None:
-    api = FakeApi()
+def test_pods_of_native_pod_groups_are_ungated(api: FakeApi) -> None:
     controller_of(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).reconcile()
     assert api.written[-1] == ("open", "native")
 
 
-def test_reservations_of_a_gang_that_no_longer_fits_are_released() -> None:
+def test_reservations_of_a_gang_that_no_longer_fits_are_released(api: FakeApi) -> None:
     """A controller died before it had removed a gate, and the capacity it had found is gone."""
-    api = FakeApi()
     with pytest.raises(NotLeading):
         admitter(api, [True, False]).admit(gang_of(*gang("huge", 1, cpu="99")), {"uid-huge-0": "n0"}, NOON_S, 300.0)
     assert api.reserved == {"uid-huge-0": "n0"}
@@ -295,9 +286,8 @@ FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=
     ],
 )
 def test_a_reservation_is_kept_until_its_pods_are_bound_or_gone_or_it_expires(
-    pods: Sequence[Member], at_s: float, kept: bool
+    pods: Sequence[Member], at_s: float, kept: bool, api: FakeApi
 ) -> None:
-    api = FakeApi()
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
     controller_of(api, *pods).reconcile()
     assert api.reserved == (RESERVED if kept else {})
@@ -306,9 +296,8 @@ def test_a_reservation_is_kept_until_its_pods_are_bound_or_gone_or_it_expires(
 MOVE_RESERVATION = Reservation("team", "phasewise.dev/gang=moved", NOON_S, 300.0, {"uid-old": "n0"}, {"cpu": 6.0})
 
 
-def test_the_node_reserved_for_a_moved_pod_is_kept_for_its_replacement() -> None:
+def test_the_node_reserved_for_a_moved_pod_is_kept_for_its_replacement(api: FakeApi) -> None:
     """n0 and n1 have 10 cores each: with six reserved on n0, only one pod of seven fits."""
-    api = FakeApi()
     api.ledger = {**api.ledger, "data": reservations_data([MOVE_RESERVATION])}
     old, seven = pod("old", on="n1"), [pod(f"s-{n}", gang=f"s{n}", size=1, cpu="7") for n in range(2)]
     controller = controller_of(api, old, *seven)
@@ -322,8 +311,7 @@ def test_the_node_reserved_for_a_moved_pod_is_kept_for_its_replacement() -> None
     assert api.written[-1] == ("open", "moved-0")
 
 
-def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready() -> None:
-    api = FakeApi()
+def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready(api: FakeApi) -> None:
     api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
     controller = controller_of(api, *gang("g", 2))
     controller.reconcile()
@@ -333,8 +321,9 @@ def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready() -> No
 
 
 @pytest.mark.parametrize("error", [NotFound("not there"), Forbidden("no right to read it")])
-def test_events_say_that_nodes_cannot_be_reserved_and_native_pod_groups_do_not_wait_for_it(error: ApiError) -> None:
-    api = FakeApi()
+def test_events_say_that_nodes_cannot_be_reserved_and_native_pod_groups_do_not_wait_for_it(
+    error: ApiError, api: FakeApi
+) -> None:
     api.fails = {("get", CONFIG_MAP): [error] * 2}
     native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "n"})
     controller = controller_of(api, *gang("g", 2), *gang("part", 2)[:1], native)
@@ -346,16 +335,14 @@ def test_events_say_that_nodes_cannot_be_reserved_and_native_pod_groups_do_not_w
     assert messages == {"g-0": text, "g-1": text}
 
 
-def test_an_api_server_that_fails_does_not_cost_a_request_for_each_gang() -> None:
-    api = FakeApi()
+def test_an_api_server_that_fails_does_not_cost_a_request_for_each_gang(api: FakeApi) -> None:
     api.fails = {("get", CONFIG_MAP): [ServerFailed("down")]}
     with pytest.raises(ServerFailed):
         controller_of(api, *gang("g", 2)).reconcile()
     assert (api.written, api.events) == ([], [])
 
 
-def test_reservations_that_cannot_be_parsed_are_ignored_and_replaced() -> None:
-    api = FakeApi()
+def test_reservations_that_cannot_be_parsed_are_ignored_and_replaced(api: FakeApi) -> None:
     api.ledger = {**api.ledger, "data": {"gangs.json": "{"}}
     controller = controller_of(api, *gang("g", 2))
     controller.reconcile()
@@ -377,8 +364,7 @@ def test_reservations_of_another_replica_are_read_again_though_nothing_is_writte
     assert controller.admitted == 1
 
 
-def test_a_gang_pod_without_the_gate_gets_its_own_event_besides_those_of_its_gang() -> None:
-    api = FakeApi()
+def test_a_gang_pod_without_the_gate_gets_its_own_event_besides_those_of_its_gang(api: FakeApi) -> None:
     controller = controller_of(api, *gang("g", 2, cpu="99"), pod("g-2", gang="g", size=2, gates=[]))
     controller.reconcile()
     controller.reconcile()
@@ -399,10 +385,9 @@ def test_the_next_gang_does_not_wait_for_as_long_as_the_gates_of_a_large_one_too
     assert controller._loop._min_pause_s() < 1.0
 
 
-def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events() -> None:
+def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events(api: FakeApi) -> None:
     """Each takes both nodes, is bound at once, and has ended when the next is admitted, a minute later."""
     now = [100.0]
-    api = FakeApi()
     waiting = {f"g{n}": gang(f"g{n}", 8, cpu="2500m", age_s=1000.0 - n) for n in range(100)}
     controller = controller_of(api, clock=lambda: now[0])
     event_counts = []

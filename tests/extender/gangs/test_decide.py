@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -80,15 +79,16 @@ def test_unscheduled_pods_without_a_gate_come_before_gangs() -> None:
 CLAIMS = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
 
 
-@pytest.mark.parametrize("stuck", [{"volumes": CLAIMS}, {"schedulerName": "nobody", "owner": ("ReplicaSet", "web")}])
-def test_a_pod_that_is_never_bound_does_not_hold_capacity_for_ever(stuck: dict[str, Any]) -> None:
-    loose = [pod(f"l{n}", cpu="10", **stuck) for n in range(3)]
-    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
-    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
-
-
-def test_an_unbound_pod_holds_capacity_for_a_while_from_the_removal_of_its_gate() -> None:
-    loose = [past_the_gate(pod(f"l{n}", cpu="10", age_s=9999.0), 0.0, reserved_node=f"n{n}") for n in range(3)]
+@pytest.mark.parametrize(
+    "loose",
+    [
+        [pod(f"l{n}", cpu="10", volumes=CLAIMS) for n in range(3)],
+        [pod(f"l{n}", cpu="10", schedulerName="nobody", owner=("ReplicaSet", "web")) for n in range(3)],
+        [past_the_gate(pod(f"l{n}", cpu="10", age_s=9999.0), 0.0, reserved_node=f"n{n}") for n in range(3)],
+    ],
+    ids=["stuck", "of an unknown scheduler", "from the removal of its gate"],
+)
+def test_a_pod_that_is_never_bound_holds_capacity_for_a_while(loose: list) -> None:
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
 

@@ -14,8 +14,6 @@ from extender.gangs.member import GATE, NodeCapacity
 from extender.gangs.plan import NodeArrays
 from extender.gangs.sizes import path_of_job, size_of_job
 from recommender.cluster.errors import BadObject
-from recommender.cluster.objects.reading import Fields
-from recommender.cluster.objects.requests import requests_of
 from tests.extender.gangs.herds import gang, node, pod
 
 
@@ -231,17 +229,3 @@ def test_a_device_requested_by_its_class_is_left_to_the_scheduler_like_a_claim()
     requirements = pod("p", requests={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}).requirements
     assert requirements.constraints.unchecked == ("resource claims",)
     assert requirements.needs == pod("q").requirements.needs
-
-
-def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
-    def requesting(cpu: str, **others: object) -> dict[str, object]:
-        return {"resources": {"requests": {"cpu": cpu, **others}}}
-
-    spec = {
-        "initContainers": [{**requesting("1"), "restartPolicy": "Always"}, requesting("5"), requesting("2")],
-        "containers": [requesting("2", **{"nvidia.com/gpu": "1"}), requesting("1")],
-        "overhead": {"cpu": "500m"},
-    }
-    assert requests_of(Fields(spec), Fields({})) == {"cpu": 6.5, "nvidia.com/gpu": 1.0}
-    pod_level = {"containers": [requesting("2")], "resources": {"requests": {"cpu": "8"}}}
-    assert requests_of(Fields(pod_level), Fields({})) == {"cpu": 8.0}

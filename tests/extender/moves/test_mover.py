@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from extender.gangs.ledger import Ledger
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
@@ -51,8 +53,12 @@ def mover_of(
     return mover
 
 
-def test_a_plan_is_reported_once_by_an_event_and_on_the_profile_of_the_pod() -> None:
-    api = FakeApi()
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+def test_a_plan_is_reported_once_by_an_event_and_on_the_profile_of_the_pod(api: FakeApi) -> None:
     mover = mover_of(api, thesis())
     mover.reconcile()
     mover.reconcile()
@@ -65,8 +71,7 @@ def test_a_plan_is_reported_once_by_an_event_and_on_the_profile_of_the_pod() -> 
     assert api.evicted == []
 
 
-def test_a_refusal_is_reported_too_and_counted_separately() -> None:
-    api = FakeApi()
+def test_a_refusal_is_reported_too_and_counted_separately(api: FakeApi) -> None:
     mover = mover_of(api, thesis(owner=None))
     mover.reconcile()
     assert [(event["reason"], event["message"]) for event in api.events] == [
@@ -75,8 +80,7 @@ def test_a_refusal_is_reported_too_and_counted_separately() -> None:
     assert (mover.planned, mover.refused) == (0, 1)
 
 
-def test_an_event_that_could_not_be_written_is_written_with_the_next_plan() -> None:
-    api = FakeApi()
+def test_an_event_that_could_not_be_written_is_written_with_the_next_plan(api: FakeApi) -> None:
     api.fails["events"] = [ServerFailed("away")]
     mover = mover_of(api, thesis())
     mover.reconcile()
@@ -85,8 +89,7 @@ def test_an_event_that_could_not_be_written_is_written_with_the_next_plan() -> N
     assert len(api.events) == 1
 
 
-def test_nothing_is_planned_before_the_cluster_is_known() -> None:
-    api = FakeApi()
+def test_nothing_is_planned_before_the_cluster_is_known(api: FakeApi) -> None:
     mover = mover_of(api, thesis())
     mover._cluster = lambda: None
     mover.reconcile()
@@ -108,8 +111,7 @@ def test_moves_are_planned_for_the_pods_that_are_left_once_a_large_gang_is_admit
     assert mover.planned == 0
 
 
-def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_contact() -> None:
-    api = FakeApi()
+def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_contact(api: FakeApi) -> None:
     mover = mover_of(api, thesis())
     for synced, failing, leads, planned in (
         (True, 0, False, 0),
@@ -124,8 +126,7 @@ def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_cont
         assert mover.planned == planned
 
 
-def test_with_limits_the_planned_move_is_made_and_reported() -> None:
-    api = FakeApi()
+def test_with_limits_the_planned_move_is_made_and_reported(api: FakeApi) -> None:
     mover = mover_of(api, thesis(annotations=ADMITTED), MoveLimits())
     mover.reconcile()
     assert api.evicted == ["job-1"]
@@ -135,10 +136,9 @@ def test_with_limits_the_planned_move_is_made_and_reported() -> None:
     assert api.evicted == ["job-1"]
 
 
-def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move() -> None:
+def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move(api: FakeApi) -> None:
     """S is 4 on n3, 0 on n1 and 1 on n2: the first converged job goes to n1. Then n1 and n2 are equal, and n2, of which
     less is requested, takes the second; on n0 many learn."""
-    api = FakeApi()
     first, second = (training(name, "n3", annotations=ADMITTED) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)} | {training("c", "n2", cpu="500m", annotations={}): CC}
     limits = MoveLimits(max_active_in_namespace=2)
@@ -150,8 +150,7 @@ def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move() -> None:
     assert api.evicted == ["a", "b"]
 
 
-def test_a_move_that_the_gate_refuses_is_reported_with_the_reason_and_not_started() -> None:
-    api = FakeApi()
+def test_a_move_that_the_gate_refuses_is_reported_with_the_reason_and_not_started(api: FakeApi) -> None:
     mover = mover_of(api, thesis(), MoveLimits())
     mover.reconcile()
     assert (api.evicted, api.reserved) == ([], {})
@@ -159,8 +158,7 @@ def test_a_move_that_the_gate_refuses_is_reported_with_the_reason_and_not_starte
     assert event["message"].startswith("is not moved from n3: it did not get its node by a reservation at the gate")
 
 
-def test_a_job_that_cannot_be_annotated_is_refused_and_the_next_one_is_moved() -> None:
-    api = FakeApi()
+def test_a_job_that_cannot_be_annotated_is_refused_and_the_next_one_is_moved(api: FakeApi) -> None:
     api.fails["jobs"] = [Invalid("annotations: Too long")]
     first, second = (training(name, "n3", annotations=ADMITTED) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)}

@@ -111,15 +111,19 @@ def test_another_step_keeps_the_length_of_a_cycle() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--with", "interval=5s"), "--with interval: no target depends on it"),
-        (("--with", "nonsense=5s"), "Try 'phasewise recommender --help' for help.\n\nError: No such option"),
-        (("--with", "step=0.000001"), "a cycle of 3e+07 samples is too long"),
-        (("--from", "noon"), "'noon' is not a time"),
-        (("--until", "1970-01-01"), "it has no step in that period"),
+        (("replay", "--with", "interval=5s"), "--with interval: no target depends on it"),
+        (("replay", "--with", "nonsense=5s"), "Try 'phasewise recommender --help' for help.\n\nError: No such option"),
+        (("replay", "--with", "step=0.000001"), "a cycle of 3e+07 samples is too long"),
+        (("replay", "--from", "noon"), "'noon' is not a time"),
+        (("replay", "--until", "1970-01-01"), "it has no step in that period"),
+        (("explain", "ns/other", "--record"), "it has no target for VPA ns/other. It has targets for: ns/job."),
+        (("explain", "ns/job", "--at", "1970-01-01", "--record"), "it has no step in that period"),
     ],
 )
-def test_a_bad_replay_is_refused(phasewise: Phasewise, record: Path, arguments: tuple[str, ...], message: str) -> None:
-    ended = phasewise("replay", record, *arguments)
+def test_a_bad_replay_or_explanation_is_refused(
+    phasewise: Phasewise, record: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    ended = phasewise(*arguments, record)
     assert ended.code == 2
     assert message in ended.err
 
@@ -157,21 +161,6 @@ def test_explain_at_shows_what_the_engine_knew_at_that_time(phasewise: Phasewise
     assert document["profile"]["updated"] == "1970-01-12T13:47:40Z"
     (entry,) = document["vpa"]["recommendation"]["containerRecommendations"]
     assert float(entry["target"]["memory"]) == pytest.approx(4.8 * GIB, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("ns/other", "--record"), "it has no target for VPA ns/other. It has targets for: ns/job."),
-        (("ns/job", "--at", "1970-01-01", "--record"), "it has no step in that period"),
-    ],
-)
-def test_a_vpa_or_time_that_the_record_lacks_is_refused(
-    phasewise: Phasewise, record: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    ended = phasewise("explain", *arguments, record)
-    assert ended.code == 2
-    assert message in ended.err
 
 
 def test_explain_at_needs_a_record(phasewise: Phasewise) -> None:

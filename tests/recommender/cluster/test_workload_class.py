@@ -33,39 +33,36 @@ def test_the_label_of_the_pod_comes_first_then_that_of_its_job(world: World) -> 
     assert class_of(world, by=by) == "of-the-job"
 
 
-def test_the_name_of_the_cron_job_comes_next(world: World) -> None:
-    world.controller("CronJob", "nightly-2", {"u": "1"})
-    world.controller("Job", "nightly-2-29387520", {"u": "1"}, by=owner("CronJob", "nightly-2", "batch/v1"))
-    assert class_of(world, by=owner("Job", "nightly-2-29387520", "batch/v1")) == "nightly-2"
+CRON_JOB, JOB_SET = ("CronJob", "nightly-2", "batch/v1"), ("JobSet", "llm-3", "jobset.x-k8s.io/v1alpha2")
 
 
-def test_a_cron_job_that_is_not_watched_still_names_the_class(world: World) -> None:
-    world.controller("Job", "nightly-29387520", {"u": "1"}, by=owner("CronJob", "nightly", "batch/v1"))
-    assert class_of(world, by=owner("Job", "nightly-29387520", "batch/v1")) == "nightly"
-
-
-def test_a_job_is_classified_by_generate_name_or_by_name_without_counter(world: World) -> None:
-    world.controller("Job", "bert-large-x7k2p", {"u": "1"}, generateName="bert-large-")
-    world.controller("Job", "gpt-00017", {"u": "2"})
-    assert class_of(world, by=owner("Job", "bert-large-x7k2p", "batch/v1")) == "bert-large"
-    assert class_of(world, by=owner("Job", "gpt-00017", "batch/v1")) == "gpt"
-
-
-def test_the_top_most_controller_names_the_class(world: World) -> None:
-    world.controller("Job", "llm-3-workers-0", {"u": "1"}, by=owner("JobSet", "llm-3", "jobset.x-k8s.io/v1alpha2"))
-    assert class_of(world, by=owner("Job", "llm-3-workers-0", "batch/v1")) == "llm"
+@pytest.mark.parametrize(
+    ("kind", "name", "above", "named"),
+    [
+        ("Job", "nightly-2-29387520", CRON_JOB, "nightly-2"),
+        ("Job", "bert-large-x7k2p", None, "bert-large"),
+        ("Job", "gpt-00017", None, "gpt"),
+        ("Job", "llm-3-workers-0", JOB_SET, "llm"),
+        ("ReplicaSet", "resnet-50-5d4f8c", ("Rollout", "resnet-50", "argoproj.io/v1"), "resnet-50"),
+    ],
+)
+def test_the_top_most_controller_names_the_class_by_generate_name_or_by_name_without_the_counter_of_a_job(
+    world: World, kind: str, name: str, above: tuple[str, str, str] | None, named: str
+) -> None:
+    """Also one that is not watched."""
+    generated = {"generateName": "bert-large-"} if named == "bert-large" else {}
+    world.controller(kind, name, {"u": "1"}, by=owner(*above) if above else None, **generated)
+    assert class_of(world, by=owner(kind, name)) == named
     assert class_of(world, by=owner("PyTorchJob", "bert-17", "kubeflow.org/v1")) == "bert"
+    if above == CRON_JOB:
+        world.controller("CronJob", "nightly-2", {"u": "1"})
+        assert class_of(world, by=owner(kind, name)) == named
 
 
 @pytest.mark.parametrize("kind", sorted(WELL_KNOWN.keys() - {"Job", "CronJob", "ReplicaSet"}))
 def test_names_of_controllers_that_are_not_jobs_keep_their_numbers(world: World, kind: str) -> None:
     world.controller(kind, "resnet-50", {"u": "1"})
     assert class_of(world, by=owner(kind, "resnet-50")) == "resnet-50"
-
-
-def test_the_name_of_an_argo_rollout_keeps_its_number(world: World) -> None:
-    world.controller("ReplicaSet", "resnet-50-5d4f8c", {"u": "1"}, by=owner("Rollout", "resnet-50", "argoproj.io/v1"))
-    assert class_of(world, by=owner("ReplicaSet", "resnet-50-5d4f8c")) == "resnet-50"
 
 
 def test_a_pod_without_owner_is_classified_by_generate_name_or_image_and_command(world: World) -> None:

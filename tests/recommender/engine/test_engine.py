@@ -357,7 +357,7 @@ def test_two_hours_without_samples_change_no_target_and_are_named_as_the_doubt()
     driver.usage[A] = 0.5, 1.0  # less memory is wanted from now on
     driver.steps(60)
     before, published, driver.usage = driver.targets[MAIN], driver.published, {}
-    driver.steps(480, sample_interval_s=15.0)
+    driver.steps(120, sample_interval_s=60.0)
     after = driver.targets[MAIN]
     np.testing.assert_array_equal(amounts_of(after), amounts_of(before))
     assert driver.published == published

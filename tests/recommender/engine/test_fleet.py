@@ -290,7 +290,7 @@ def test_a_container_without_samples_for_long_starts_from_scratch() -> None:
 
 def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
-    for number in range(200):
+    for number in range(40):
         instance = Instance("ns", f"uid-{number}", "main")
         feed(fleet, instance, random_use(number, 8), start_s=8.0 * number)
         slot = fleet.members[instance].slot

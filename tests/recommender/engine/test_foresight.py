@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -190,30 +193,35 @@ def test_a_steady_container_with_misleading_phases_gets_its_own_peak() -> None:
     assert plans.explain(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
 
 
-PLAN = foresight().state.of(0)
 NO_PHASE = MODEL.detector.n_phases + 1
-ONE_NEGATIVE = np.where(np.arange(PLAN["own_sum"].size) == 1, -1.0, 1.0).reshape(PLAN["own_sum"].shape)
+
+
+def one_negative(amounts: np.ndarray) -> np.ndarray:
+    damaged = amounts.copy()
+    damaged.flat[1] = -1.0
+    return damaged
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        {"phase": 99},
-        {"before": NO_PHASE + 1},
-        {"chosen": [len(PLAN["record"])]},
-        {"record": [[np.nan]] * 3},
-        {"gain": -np.ones((3, 1))},
-        {"own_sum": ONE_NEGATIVE},
-        {"total": [1.0, 1.0]},
-        {"dwell": "much"},
+        lambda _: {"phase": 99},
+        lambda _: {"before": NO_PHASE + 1},
+        lambda kept: {"chosen": [len(kept["record"])]},
+        lambda _: {"record": [[np.nan]] * 3},
+        lambda _: {"gain": -np.ones((3, 1))},
+        lambda kept: {"own_sum": one_negative(kept["own_sum"])},
+        lambda _: {"total": [1.0, 1.0]},
+        lambda _: {"dwell": "much"},
     ],
 )
-def test_a_kept_plan_that_does_not_fit_is_refused(damage: dict[str, object]) -> None:
+def test_a_kept_plan_that_does_not_fit_is_refused(damage: Callable[[Mapping[str, Any]], dict[str, object]]) -> None:
     plans = foresight()
-    plans.restore(0, PLAN | {"before": NO_PHASE})
+    kept = plans.state.of(0)
+    plans.restore(0, kept | {"before": NO_PHASE})
     assert plans.state.before[0] == NO_PHASE
     with pytest.raises(BadArtifact, match="does not fit this model"):
-        plans.restore(0, PLAN | damage)
+        plans.restore(0, kept | damage(kept))
 
 
 def test_a_model_without_demand_is_refused() -> None:

@@ -118,6 +118,7 @@ def test_an_old_kill_is_refused_and_one_in_the_future_counts_as_now() -> None:
     driver.kills = [oom_kill(driver, 4.0, age_s=30 * 3600.0)]
     report = driver.step()
     assert (report.kills, report.refused) == (0, {"a kill of long ago": 1})
+    assert list(report.problems.values()) == ["refused: a kill of long ago"]
     assert floor_gib(driver) == 0.0
     driver.kills = [oom_kill(driver, 4.0, age_s=-3600.0)]
     driver.step()
@@ -133,6 +134,7 @@ def test_invalid_kills_are_refused_and_kills_of_unknown_groups_ignored() -> None
     report = driver.step()
     assert report.kills == 1
     assert report.refused.total() == 2
+    assert list(report.problems.values()) == ["refused: a kill that is not a number"]
     assert floor_gib(driver) == pytest.approx(2.4)
 
 

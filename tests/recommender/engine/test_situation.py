@@ -144,19 +144,15 @@ def test_violations_count_after_enough_samples_and_above_twice_the_target_are_a_
     assert found.doubt.tolist() == [NO_DOUBT, TOO_MANY_VIOLATIONS, NO_DOUBT, NO_DOUBT]
 
 
-def test_exactly_the_accepted_violations_are_within_the_budget() -> None:
+@pytest.mark.parametrize(("violations", "over_budget"), [(2.0, False), (4.0, True)])
+def test_exactly_the_accepted_violations_are_within_the_budget_and_exactly_twice_as_many_no_doubt(
+    violations: float, over_budget: bool
+) -> None:
     world = World()
     world.add()
-    world.groups.judged[0], world.groups.violations[0] = 40.0, (2.0, 2.0)
-    assert situation_of(world).over_budget.tolist() == [[False, False]]
-
-
-def test_exactly_twice_the_accepted_violations_are_no_doubt() -> None:
-    world = World()
-    world.add()
-    world.groups.judged[0], world.groups.violations[0, 0] = 40.0, 4.0
+    world.groups.judged[0], world.groups.violations[0] = 40.0, (violations, violations)
     found = situation_of(world)
-    assert (found.over_budget[0].tolist(), found.doubt[0]) == ([True, False], NO_DOUBT)
+    assert (found.over_budget[0].tolist(), found.doubt[0]) == ([over_budget] * 2, NO_DOUBT)
 
 
 # -- young containers --------------------------------------------------------------------------------------------------

@@ -83,13 +83,6 @@ def test_what_the_class_needs_next_is_published_one_lead_time_ahead(cluster: Job
     assert max(targets[24:]) < 0.3
 
 
-def test_a_run_that_was_killed_is_not_learned(cluster: Jobs) -> None:
-    ours = recommender(cluster)
-    run_to_completion(cluster, ours, "bert-1", exit_code=137)
-    assert ours.engine.classes.known(CLASS, "main") is None
-    assert not cluster.class_profiles
-
-
 def test_a_finished_pod_that_still_has_metrics_is_not_taken_for_a_running_one(cluster: Jobs) -> None:
     ours = recommender(cluster)
     run_to_completion(cluster, ours, "bert-1")

@@ -113,9 +113,9 @@ def name_of(number: int) -> str:
 
 
 def jobs_of_three_classes() -> list[Trace]:
-    """Six runs each, overlapping: steady, with two phases, and with more need than declared."""
+    """Four runs each, overlapping: steady, with two phases, and with more need than declared."""
     chance, traces = np.random.default_rng(0), list[Trace]()
-    for number in range(18):
+    for number in range(12):
         kind, samples = number % 3, int(chance.integers(40, 70))
         stage = np.arange(samples) * 2 // samples
         memory_gib = {0: np.full(samples, 1.0), 1: 0.5 + 1.5 * stage, 2: 0.5 + 5.0 * stage}[kind]

@@ -98,6 +98,7 @@ def test_memory_is_trimmed_at_most_once_per_interval(monkeypatch: pytest.MonkeyP
     assert libc.trimmed == 2
 
 
+@pytest.mark.long
 def test_long_lived_objects_are_collected_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ring:
         def __init__(self) -> None:

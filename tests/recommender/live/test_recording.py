@@ -142,12 +142,12 @@ class Hours:
 
 @pytest.fixture(scope="module")
 def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
-    """130 minutes, five of them without an API server, and forty minutes after a restart."""
+    """70 minutes, five of them without an API server, and twenty minutes after a restart."""
     file = tmp_path_factory.mktemp("hours") / "record"
     day, recorder = Outage(round_s=60.0), recorder_of(file)
-    for number, _ in enumerate(live(day, recorder, 130)):
-        day.away = 70 <= number < 75
-    *_, last = live(day, recorder, 40)
+    for number, _ in enumerate(live(day, recorder, 70)):
+        day.away = 30 <= number < 35
+    *_, last = live(day, recorder, 20)
     recorder.close()
     assert (last.engine.groups.arrays.killed_s > START_S).any()
     return Hours(file, day, last.engine)
@@ -172,16 +172,18 @@ def state_of(engine: Engine) -> dict[str, list[bytes]]:
     return found
 
 
+@pytest.mark.long
 def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_for_bit(hours: Hours) -> None:
     """Jobs of several classes start, run and end in ten places; rounds are a minute apart."""
     assert hours.day.class_states
     steps, targets, differences, last = replayed(hours.file)
-    assert (steps, differences) == (170, [])
-    assert targets > 200
+    assert (steps, differences) == (90, [])
+    assert targets > 100
     replayed_state, recorded_state = state_of(last.engine), state_of(hours.engine)
     assert {name for name, state in replayed_state.items() if state != recorded_state[name]} == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("omitted", ["published", "history", "class"])
 def test_a_replay_without_the_entries_of_one_kind_ends_in_another_state(
     omitted: str, hours: Hours, monkeypatch: pytest.MonkeyPatch
@@ -205,6 +207,7 @@ def run_until_killed(file: Path, blocks: int, count: Callable[[], int]) -> None:
         process.wait()
 
 
+@pytest.mark.long
 def test_a_record_survives_a_kill_and_the_next_process_continues_it(file: Path) -> None:
     def blocks() -> int:
         return sum(1 for _ in Reader(file)) if file.exists() else 0

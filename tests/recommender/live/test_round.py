@@ -206,7 +206,7 @@ def test_requests_declared_too_low_do_not_widen_targets_that_are_not_applied(
     cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": mode})
     cluster.pods["job"] = [a_pod("job-1", cpu="50m", memory="64Mi")]
     ours = recommender(cluster, observe_only=observe_only)
-    rounds(ours, cluster, 150)
+    rounds(ours, cluster, 80)
     groups = ours.engine.groups
     assert groups.arrays.judged[groups.slots[MAIN]] > 40
     assert groups.arrays.violation_ratio()[groups.slots[MAIN]].max() < 0.05

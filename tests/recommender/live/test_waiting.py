@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import REQUESTS_ONLY
@@ -133,13 +136,23 @@ def cluster() -> Jobs:
     return jobs
 
 
-def after_runs(cluster: Jobs, runs: int = 3) -> Recommender:
-    """A recommender after some runs of a class have ended, while the next one waits for a node."""
-    ours = recommender(cluster, resizes_waiting=True)
+@cache
+def profiles_after(runs: int) -> tuple[Mapping[ObjectKey, Mapping[str, Any]], float]:
+    """What is saved of a class after some runs, and when they have ended."""
+    cluster = Jobs()
+    cluster.now_s = 1_000_000.0
+    ours = recommender(cluster)
     for number in range(runs):
         run_to_completion(cluster, ours, f"bert-{number}")
+    return cluster.class_profiles, cluster.now_s
+
+
+def after_runs(cluster: Jobs, runs: int = 3) -> Recommender:
+    """A recommender after some runs of a class have ended, while the next one waits for a node."""
+    profiles, cluster.now_s = profiles_after(runs)
+    cluster.class_profiles |= profiles
     cluster.add("next", a_run("waits", PENDING))
-    return ours
+    return recommender(cluster, resizes_waiting=True)
 
 
 def test_a_waiting_pod_gets_what_its_class_needs_in_the_first_round_that_sees_it(cluster: Jobs) -> None:

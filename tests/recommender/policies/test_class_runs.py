@@ -30,39 +30,35 @@ def forecast_of(runs: ClassRuns, progress: Progress, soon_s: float, ahead_s: flo
     return found
 
 
-def test_before_the_first_sample_the_age_decides() -> None:
-    forecast = forecast_of(ClassRuns([STAGES]), Progress(None, 0.0, 0.0), soon_s=20.0, ahead_s=20.0)
-    assert (forecast.alike, forecast.runs) == (1, 1)
-    assert forecast.cpu_cores == pytest.approx(0.1)  # the first two samples
-
-
-def test_a_rise_is_forecast_as_soon_as_it_lies_within_the_horizon() -> None:
-    runs = ClassRuns([STAGES])
-    one = forecast_of(runs, so_far(STAGES, 1), soon_s=10.0, ahead_s=10.0)
-    two = forecast_of(runs, so_far(STAGES, 1), soon_s=20.0, ahead_s=20.0)
-    assert (one.cpu_cores, two.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
-
-
-def test_the_need_at_the_beginning_may_be_less_than_over_the_whole_horizon() -> None:
-    forecast = forecast_of(ClassRuns([STAGES]), so_far(STAGES, 1), soon_s=10.0, ahead_s=20.0)
-    assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
-
-
 EPOCHS = a_run(([0.1] * 6 + [1.0] * 2) * 3, [500] * 24)
 
 
-def test_a_run_is_aligned_by_how_long_its_stage_has_lasted_and_not_by_its_age() -> None:
-    """It is slower: its second epoch began at 110 s, not at 80 s as in the earlier run, and is 30 s old now."""
-    slow = a_run([0.1] * 9 + [1.0] * 2 + [0.1] * 3, [500] * 14)
-    for soon_s, cores in ((30.0, 0.1), (40.0, 1.0)):
-        forecast = forecast_of(ClassRuns([EPOCHS]), so_far(slow, 14), soon_s, soon_s)
-        assert forecast.cpu_cores == pytest.approx(cores)
+LONGER_WAIT = a_run([0.1, 0.1, 1.0, 1.0, *[0.2] * 5], [100, 300, 300, 300, *[500] * 5])
+SLOW = a_run([0.1] * 9 + [1.0] * 2 + [0.1] * 3, [500] * 14)
+"""Its second epoch began at 110 s, not at 80 s as in the earlier run, and is 30 s old now."""
+NOISY = a_run([0.1, 0.14, 0.09, 0.12, 0.08, 0.13, 1.0, 0.8] * 3, [500] * 24)
+EARLY = a_run([0.1, 0.1, 0.1, 1.0, 1.0], [500] * 5)
+FORECASTS: dict[str, tuple[DemandCurve, Progress, float, float, float, float]] = {
+    "before the first sample the age decides": (STAGES, Progress(None, 0.0, 0.0), 20.0, 20.0, 0.1, 0.1),
+    "a rise beyond the horizon is not forecast": (STAGES, so_far(STAGES, 1), 10.0, 10.0, 0.1, 0.1),
+    "a rise is forecast as soon as it lies within the horizon": (STAGES, so_far(STAGES, 1), 20.0, 20.0, 1.0, 1.0),
+    "the need at the beginning may be less than over all": (STAGES, so_far(STAGES, 1), 10.0, 20.0, 0.1, 1.0),
+    "time since the last sample counts": (STAGES, so_far(STAGES, 1)._replace(age_s=20.0), 10.0, 10.0, 1.0, 1.0),
+    "a slower run is aligned by its usage, though the earlier one had ended by then": (
+        STAGES, so_far(LONGER_WAIT, 9), 10.0, 10.0, 0.9, 0.9,
+    ),
+    "a run is aligned by how long its stage has lasted": (EPOCHS, so_far(SLOW, 14), 30.0, 40.0, 0.1, 1.0),
+    "a noisy stage has lasted since its level changed": (EPOCHS, so_far(NOISY, 11), 30.0, 40.0, 0.1, 1.0),
+    "a demand that no earlier run had is met while it lasts": (EPOCHS, so_far(EARLY, 5), 10.0, 20.0, 1.0, 1.0),
+}  # fmt: skip
 
 
-def test_a_noisy_stage_has_lasted_since_its_level_changed() -> None:
-    noisy = a_run([0.1, 0.14, 0.09, 0.12, 0.08, 0.13, 1.0, 0.8] * 3, [500] * 24)
-    forecast = forecast_of(ClassRuns([EPOCHS]), so_far(noisy, 11), soon_s=30.0, ahead_s=40.0)
-    assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
+@pytest.mark.parametrize("case", FORECASTS)
+def test_cpu_is_forecast_from_where_an_earlier_run_was_alike(case: str) -> None:
+    earlier, progress, soon_s, ahead_s, soon_cores, cores = FORECASTS[case]
+    forecast = forecast_of(ClassRuns([earlier]), progress, soon_s, ahead_s)
+    assert (forecast.alike, forecast.runs) == (1, 1)
+    assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(soon_cores), pytest.approx(cores))
 
 
 def test_cpu_in_use_is_not_lowered_although_an_earlier_run_used_less_by_then() -> None:
@@ -84,25 +80,6 @@ def test_a_fall_that_no_earlier_run_had_is_followed_after_three_samples() -> Non
     other = a_run([1.0] * 4 + [0.6] * 3, [500] * 7)
     forecasts = [forecast_of(runs, so_far(other, n), soon_s=10.0, ahead_s=20.0).cpu_cores for n in (5, 6, 7)]
     assert forecasts == pytest.approx([1.0, 1.0, 0.6])
-
-
-def test_a_demand_that_no_earlier_run_had_is_met_while_it_lasts() -> None:
-    early = a_run([0.1, 0.1, 0.1, 1.0, 1.0], [500] * 5)
-    forecast = forecast_of(ClassRuns([EPOCHS]), so_far(early, 5), soon_s=10.0, ahead_s=20.0)
-    assert forecast.soon_cores == pytest.approx(1.0), "so that the target is raised"
-
-
-def test_time_since_the_last_sample_counts() -> None:
-    late = so_far(STAGES, 1)._replace(age_s=20.0)
-    forecast = forecast_of(ClassRuns([STAGES]), late, soon_s=10.0, ahead_s=10.0)
-    assert forecast.cpu_cores == pytest.approx(1.0)
-
-
-def test_a_slower_run_is_aligned_by_its_usage_and_not_by_the_clock() -> None:
-    slow = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.2, 0.2], [100, 300, 300, 300, 500, 500, 500, 500, 500])
-    # At 90 s the earlier one had ended.
-    forecast = forecast_of(ClassRuns([STAGES]), so_far(slow, 9), soon_s=10.0, ahead_s=10.0)
-    assert forecast.cpu_cores == pytest.approx(0.9)  # its last stage is still to come
 
 
 def test_a_run_unlike_all_earlier_ones_or_much_longer_has_no_forecast() -> None:

@@ -31,48 +31,37 @@ def forecast(cpu_cores: list[float], *ahead: int) -> tuple[int, list[float]] | N
     return int(matches[0]), largest_cores[0].tolist()
 
 
-def test_the_next_evaluation_is_forecast_once_three_have_followed_training() -> None:
-    """Two samples into the fifth epoch, four of training are left: within four no more is needed."""
-    assert forecast([*EPOCH * 4, 0.125, 0.125], 4, 5) == (3, [0.125, 1.0])
-    assert forecast([*EPOCH * 4, 0.125, 0.125, 0.125], 3, 4) == (3, [0.125, 1.0]), "one sample nearer"
-    assert forecast([*EPOCH * 3, 0.125, 0.125], 4) is None, "the first epoch has no stage before it: two matches"
+BLURRED = [*[0.125] * 5, 0.25, 1.0, 1.0, 1.0, 0.25]
+"""A quarter on the way up is too near to training for a jump, and so its last sample; on the way down its first."""
+SAVES = [*EPOCH, *[0.125] * 2, *[9.0] * 2]
+"""Every other epoch saves after it has evaluated; training after that is shorter."""
+LARGE = [10.0 * cores for cores in EPOCH]
+FORECASTS: dict[str, tuple[list[float], tuple[int, ...], tuple[int, list[float]] | None]] = {
+    "four samples of training are left, and within four no more is needed": (
+        [*EPOCH * 4, 0.125, 0.125], (4, 5), (3, [0.125, 1.0]),
+    ),
+    "one sample nearer": ([*EPOCH * 4, 0.125, 0.125, 0.125], (3, 4), (3, [0.125, 1.0])),
+    "the first epoch has no stage before it: two matches": ([*EPOCH * 3, 0.125, 0.125], (4,), None),
+    "during an evaluation the fall after it": ([*EPOCH * 4, *EPOCH[:6], 1.0, 1.0], (6, 7), (4, [0.125, 1.0])),
+    "a stage that lasts longer than ever may end with the next sample": ([*EPOCH * 4, *[0.125] * 9], (1,), (3, [1.0])),
+    "the first sample of a segment may be half of the stage before": ([*EPOCH * 4, 0.125], (4,), None),
+    "samples half of two stages count for neither": ([*BLURRED * 4, 0.125, 0.125, 0.125], (3,), (3, [0.125])),
+    "after saving comes a whole epoch": ([*SAVES * 5, 0.125, 0.125], (4,), (4, [0.125])),
+    "after evaluating it saves at once": ([*SAVES * 5, *EPOCH, 0.125, 0.125], (4,), (5, [9.0])),
+    "ten times the usage": ([*LARGE * 4, 1.25, 1.25], (4, 5), (3, [1.25, 10.0])),
+}  # fmt: skip
 
 
-def test_during_an_evaluation_the_fall_after_it_is_forecast() -> None:
-    assert forecast([*EPOCH * 4, *EPOCH[:6], 1.0, 1.0], 6, 7) == (4, [0.125, 1.0])
-
-
-def test_a_stage_that_lasts_longer_than_ever_may_end_with_the_next_sample() -> None:
-    assert forecast([*EPOCH * 4, *[0.125] * 9], 1) == (3, [1.0])
-
-
-def test_in_the_first_sample_of_a_segment_there_is_no_forecast() -> None:
-    """A sample is a mean over the time since the last one, so it may be half of the stage before."""
-    assert forecast([*EPOCH * 4, 0.125], 4) is None
-
-
-def test_samples_that_belong_half_to_two_stages_count_for_neither() -> None:
-    """A quarter on the way up is too near to training for a jump, and so its last sample; on the way down its first."""
-    epoch = [0.125] * 5 + [0.25] + [1.0, 1.0, 1.0] + [0.25]
-    assert forecast([*epoch * 4, 0.125, 0.125, 0.125], 3) == (3, [0.125])
-
-
-def test_the_same_level_after_another_stage_is_another_stage() -> None:
-    """Every other epoch saves after it has evaluated; training after that is shorter."""
-    cycle = [*EPOCH, *[0.125] * 2, *[9.0] * 2]
-    assert forecast([*cycle * 5, 0.125, 0.125], 4) == (4, [0.125]), "after saving comes a whole epoch"
-    assert forecast([*cycle * 5, *EPOCH, 0.125, 0.125], 4) == (5, [9.0]), "after evaluating it saves at once"
+@pytest.mark.parametrize("case", FORECASTS)
+def test_what_followed_the_same_stage_three_times_is_forecast(case: str) -> None:
+    cpu_cores, ahead, expected = FORECASTS[case]
+    assert forecast(cpu_cores, *ahead) == expected
 
 
 def test_gaps_count_as_time_and_jumps_across_them_are_seen() -> None:
     complete = [*EPOCH * 4, 0.125, 0.125, 0.125]
     with_gaps = [math.nan if at % 8 in (2, 3) else cores for at, cores in enumerate(complete)]
     assert forecast(with_gaps, 3, 4) == forecast(complete, 3, 4) == (3, [0.125, 1.0])
-
-
-def test_ten_times_the_usage_has_ten_times_the_forecast() -> None:
-    large = [10.0 * cores for cores in EPOCH]
-    assert forecast([*large * 4, 1.25, 1.25], 4, 5) == (3, [1.25, 10.0])
 
 
 def test_two_containers_have_pasts_of_their_own() -> None:

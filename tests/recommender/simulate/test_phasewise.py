@@ -30,7 +30,7 @@ def bundled() -> PhaseModel:
     return models.load(models.BUNDLED)
 
 
-def runs(number: int, samples: int = 40) -> list[Trace]:
+def runs(number: int, samples: int = 24) -> list[Trace]:
     """Consecutive runs of one class, which use 0.5 of 1 core and 0.5 of 4 GiB."""
     found = []
     for i in range(number):
@@ -139,7 +139,7 @@ def test_a_class_learns_nothing_from_a_run_that_has_not_ended() -> None:
 def test_start_and_end_of_a_run_reach_the_engine(
     bundled: PhaseModel, facts: RunFacts, started_s: float, ended: Ended | None
 ) -> None:
-    one = with_facts(runs(1)[0], facts)
+    one = with_facts(runs(1, samples=40)[0], facts)
     engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
     observed = RoundInput(
         Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), []
@@ -170,7 +170,7 @@ def test_the_engine_forgets_a_run_in_the_round_after_its_end(bundled: PhaseModel
 
 def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
     small = RunFacts(allocatable=(8.0, 5 * GIB))
-    run = runs(1)[0]
+    (run,) = runs(1, samples=40)
     run.series.usage[30:, MEMORY] *= 9  # 4.5 GiB, above what was declared
     outcomes, _ = played([with_facts(run, small)], bundled)
     assert max(memory for _, memory in outcomes[0].amounts) <= 5 * GIB
@@ -179,16 +179,16 @@ def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
 def test_a_run_is_played_with_its_own_model_as_if_all_runs_had_it(bundled: PhaseModel) -> None:
     """The CPU target of a run without a class depends on its model alone."""
     other = replace(bundled, graph=PhaseGraph(bundled.detector.n_phases + 1))
-    traces = [erratic(number) for number in range(6)]
+    traces = [erratic(number) for number in range(4)]
     mixed, by_one, by_other = (played(traces, *of)[0] for of in ((bundled, other), (bundled,), (other,)))
-    alone = [(by_one, by_other)[number % 2][number] for number in range(6)]
+    alone = [(by_one, by_other)[number % 2][number] for number in range(4)]
     assert [(one.positions, one.amounts) for one in mixed] == [(one.positions, one.amounts) for one in alone]
     assert [one.amounts for one in by_one] != [one.amounts for one in by_other]
 
 
 def erratic(number: int) -> Trace:
     """A run without a class whose usage jumps."""
-    levels = np.random.default_rng(number).choice([0.1, 0.5, 2.0], 20)
+    levels = np.random.default_rng(number).choice([0.1, 0.5, 2.0], 10)
     one = trace(np.repeat(levels, 10).tolist(), name=f"erratic-{number}")
     return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
 
@@ -202,7 +202,7 @@ def test_each_row_decides_cpu_with_its_own_fleet(bundled: PhaseModel, row: str) 
 
 def test_each_of_several_models_has_the_objectives_of_the_options(bundled: PhaseModel) -> None:
     options = Options(replace(Options().rails, target_violation=(0.2, 0.1), resizes_per_hour=3))
-    models_ = [bundled, models.load(models.BUNDLED)]
+    models_ = [bundled, replace(bundled)]
     engine = Phasewise(runs(2), models_, rules(20.0), STEP_S, 6, options, Classes())
     fleet = engine._engine.fleet
     assert isinstance(fleet, FoldedFleet)
@@ -223,13 +223,13 @@ def test_the_row_of_class_runs_does_not_depend_on_models(bundled: PhaseModel) ->
 
 def test_what_a_class_has_learned_is_shared_by_all_models(bundled: PhaseModel) -> None:
     """Every other run has another model; the last one is allocated the same as with one model for all."""
-    outcomes, _ = played(runs(6), bundled, models.load(models.BUNDLED))
+    outcomes, _ = played(runs(6), bundled, replace(bundled))
     alone, _ = played(runs(6), bundled)
     assert outcomes[-1].amounts == alone[-1].amounts
 
 
 def test_a_simulated_oom_kill_raises_the_engines_target(bundled: PhaseModel) -> None:
-    run = runs(1)[0]
+    (run,) = runs(1, samples=40)
     run.series.usage[30:, MEMORY] *= 12  # 6 GiB, above what was declared
     outcomes, engine = played([run], bundled)
     assert outcomes[0].marks["killed"] and engine.problems == {}

@@ -205,23 +205,35 @@ def secret_file(folder: Path, name: str, text: str) -> Path:
     return file
 
 
+STATUS_BODY = b'{"kind":"Status","message":"nope"}'
+
+
 @pytest.mark.parametrize(
-    ("reply", "message", "code"),
+    ("reply", "message", "code", "asked"),
     [
-        (Reply(401, b"Unauthorized\n", {}), "--bearer-token-file, or --user and --password-file", 2),
-        (Reply(body=b"<!doctype html>", headers={"Content-Type": "text/html"}), "web page.*--bearer-token-file", 1),
-        (Reply(404, b"404 page not found", {}), "behind a proxy it may need a path", 1),
+        (Reply(401, b"Unauthorized\n", {}), "--bearer-token-file, or --user and --password-file", 2, 1),
+        (Reply(body=b"<!doctype html>", headers={"Content-Type": "text/html"}), "web page.*--bearer-token-file", 1, 1),
+        (Reply(404, b"404 page not found", {}), "behind a proxy it may need a path", 1, 1),
+        *((Reply(body=body), "does not respond like Prometheus", 1, 4) for body in (STATUS_BODY, b"[1]", b"pong", b"")),
     ],
-    ids=["no credentials", "login page", "no such page"],
+    ids=["no credentials", "login page", "no such page", "a status", "a list", "pong", "nothing"],
 )
-def test_a_refusal_is_reported_with_a_remedy_and_not_retried(reply: Reply, message: str, code: int) -> None:
+def test_a_refusal_is_reported_with_a_remedy_and_only_an_answer_of_another_server_is_retried(
+    reply: Reply, message: str, code: int, asked: int
+) -> None:
+    with played(lambda _: reply) as server, client_for(server.url) as client:
+        with pytest.raises((AccessRefused, Unavailable), match=message) as caught:
+            client.instant("up", START_S)
+        assert (len(server.asked), caught.value.exit_code) == (asked, code)
+
+
+def test_plain_http_under_an_https_url_is_recognised() -> None:
     with (
-        played(lambda _: reply) as server,
-        client_for(server.url) as client,
-        pytest.raises((AccessRefused, Unavailable), match=message) as caught,
+        played(lambda _: vector()) as server,
+        client_for(server.url.replace("http:", "https:")) as client,
+        pytest.raises(Unavailable, match="Is it http instead of https"),
     ):
         client.instant("up", START_S)
-    assert (len(server.asked), caught.value.exit_code) == (1, code)
 
 
 @pytest.mark.parametrize(("status", "message"), [(401, "does not accept"), (403, "denies reading")])
@@ -297,16 +309,6 @@ def test_a_redirect_is_not_followed_and_its_secrets_are_not_shown() -> None:
         client.instant("up", START_S)
     assert len(server.asked) == 1
     assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("body", [b'{"kind":"Status","message":"nope"}', b"[1]", b"pong", b""])
-def test_another_server_than_prometheus_is_reported(body: bytes) -> None:
-    with (
-        played(lambda _: Reply(body=body)) as server,
-        client_for(server.url) as client,
-        pytest.raises(Unavailable, match="does not respond like Prometheus"),
-    ):
-        client.instant("up", START_S)
 
 
 def test_a_url_may_have_a_path() -> None:
@@ -435,15 +437,6 @@ def test_a_ca_file_that_is_not_a_certificate_is_reported(authority: trustme.CA) 
         played(lambda _: vector(), tls_context(authority)) as server,
         client_for(server.url, access=Access(ca_file=HERE)) as client,
         pytest.raises(Unavailable, match="not PEM"),
-    ):
-        client.instant("up", START_S)
-
-
-def test_plain_http_under_an_https_url_is_recognised() -> None:
-    with (
-        played(lambda _: vector()) as server,
-        client_for(server.url.replace("http:", "https:")) as client,
-        pytest.raises(Unavailable, match="Is it http instead of https"),
     ):
         client.instant("up", START_S)
 

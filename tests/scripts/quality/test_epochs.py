@@ -46,6 +46,7 @@ def test_jitter_varies_the_stages_of_a_job_which_may_have_no_class() -> None:
     assert job.workload is None
 
 
+@pytest.mark.long
 def test_a_periodic_job_without_a_class_has_its_core_before_most_evaluations() -> None:
     """Its own past predicts them from the fourth epoch on."""
     found = compare(World(600.0, STEP_S, 30.0, epochs=(16, 16), jobs=1, jitter=0.05, has_class=False))["phasewise"]
