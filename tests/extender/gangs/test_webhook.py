@@ -14,7 +14,6 @@ import pytest
 
 from extender.errors import BadCertificate, BadRequest
 from extender.gangs.member import GATE
-from extender.pods.pod import GROUPS
 from extender.webhook.certificates import VALID_S, CertificateBundle, CertificateKeeper, new_bundle
 from extender.webhook.reviewing import handlers, review_response
 from recommender.cluster.access.connection import Api

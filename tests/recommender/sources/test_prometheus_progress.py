@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
+import pytest
 
 from recommender.readings import Reading
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
