@@ -98,7 +98,6 @@ class ColdStarts:
         return self._maximum(slot, present_bytes, [self._at_start(slot, input_size)])
 
     def _at_start(self, slot: int, input_size: float = math.nan) -> _Query:
-        """The query of a run that is about to start."""
         return self._groups.workload[slot], 0.0, input_size, bool(self._groups.arrays.costly[slot])
 
     def _target(self, slot: int, present_bytes: float, now_s: float) -> ColdStart | None:

@@ -91,24 +91,14 @@ def simulate_kills(
     The earlier samples only add to the age of the run. A kill loses the work since the last checkpoint and the restart,
     charged at the allocation after the kill. If that is still too little, the run is killed again at the same sample.
 
-    Parameters
-    ----------
-    memory_bytes, sample_s
-        float64 (n,), NaN in gaps, and the duration that each sample represents.
-    allocated
-        float64 (n, 2): cores and bytes in force at each sample, without the floors after kills.
-    limit_bytes
-        float64 (n,): a fixed limit; the larger of it and of the allocation counts.
-    checkpoint_every_s
-        Age between checkpoints; infinite without any.
-    floor_factor, floor_extra_bytes
-        After a kill the run has at least the larger of allocation x factor and allocation + bytes.
-    recreates
-        Whether a change of what is in force recreates the container, which loses what a kill does.
-    rounding
-        Relative excess that counts as equal.
-    figures
-        OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
+    `memory_bytes`, float64 (n,), are NaN in gaps; `sample_s`, float64 (n,), is the duration that each sample
+    represents; `allocated`, float64 (n, 2), are cores and bytes in force, without the floors after kills: the run then
+    has at least the larger of allocation x `floor_factor` and allocation + `floor_extra_bytes`. `limit_bytes`, float64
+    (n,), is a fixed limit; the larger of it and of the allocation counts. `checkpoint_every_s`, the age between
+    checkpoints, is infinite without any. `recreates`: a change of what is in force recreates the container, which loses
+    what a kill does. `rounding` is the relative excess that counts as equal.
+
+    `figures` is OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
     """
     figures[:] = 0.0
     floor_bytes = 0.0
