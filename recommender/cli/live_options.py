@@ -13,9 +13,9 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
+from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.live.service import Timing
 from recommender.live.view.scope import Shard, parse_shard
 from recommender.policies.constraints import Limits, SharedLimits

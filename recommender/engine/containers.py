@@ -359,7 +359,7 @@ class Containers:
     def _enter(self, slots: IntArray, labels: IntArray) -> IntArray:
         """Record the phases, int64 (m,); returns the slots of those that are in another one than before."""
         arrays, differs = self.arrays, labels != self.arrays.phase[slots]
-        entered = slots[differs]
+        entered: IntArray = slots[differs]
         arrays.phase[entered], arrays.since_cell[entered] = labels[differs], arrays.last_cell[entered]
         return entered
 

@@ -35,7 +35,8 @@ EPSILON = 1e-4
 CPU_WEIGHT, MEMORY_WEIGHT = 0.1, 1.0
 """Weights of samples."""
 
-OOM_BUMP_BYTES, OOM_BUMP_RATIO = 100.0 * 2**20, 1.2
+MIN_BUMP_UP_BYTES, BUMP_UP_RATIO = 100.0 * 2**20, 1.2
+"""Memory above its use that an OOM-killed container is taken to have needed."""
 
 PERCENTILE, MARGIN = 0.9, 0.15
 FLOOR_MILLICORES, FLOOR_BYTES, CEILING = 25.0, 250.0 * 2**20, 1e14
@@ -251,7 +252,7 @@ def observe(
         state[OOM_EVENTS] += 1.0
         # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
-        bumped = float(math.floor(max(used + OOM_BUMP_BYTES, used * OOM_BUMP_RATIO)))
+        bumped = float(math.floor(max(used + MIN_BUMP_UP_BYTES, used * BUMP_UP_RATIO)))
         add_memory(memory, window_s, state, bumped, time_s, OF_OOM)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
