@@ -20,8 +20,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recommender.kernels import FloatArray, IntArray
+
 Floats = NDArray[np.floating[Any]]
-Ints = NDArray[np.int64]
 
 FLAGS = {"nsz", "arcp", "contract", "afn"}
 """Fast-math flags: multiply-adds may be fused. Not `reassoc`, so that sums keep their order, and not `nnan` or `ninf`,
@@ -109,7 +110,14 @@ def _run_chain(
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
 def train_epoch(
-    values: Floats, starts: Ints, rate: Any, cd_steps: int, draws: Floats, present: Floats, past: Floats, bias: Floats
+    values: Floats,
+    starts: IntArray,
+    rate: Any,
+    cd_steps: int,
+    draws: Floats,
+    present: Floats,
+    past: Floats,
+    bias: Floats,
 ) -> float:
     """Online CD-k: the gradient of each window, times `rate`, is applied before the next window is read.
 
@@ -144,7 +152,7 @@ def train_epoch(
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
 def reconstruction_errors(
-    values: Floats, starts: Ints, present: Floats, past: Floats, bias: Floats, errors: NDArray[np.float64]
+    values: Floats, starts: IntArray, present: Floats, past: Floats, bias: Floats, errors: FloatArray
 ) -> None:
     """Fill OUT float64 (n_windows,) with the L2 norm of v minus the visible mean of the hidden mean of v."""
     n_visible, n_hidden = present.shape

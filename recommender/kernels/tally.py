@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray, IntArray
 
 # Indices into the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
@@ -21,14 +22,14 @@ KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 @njit(cache=True, nogil=True)
 def tally_allocations(
-    usage: NDArray[np.float64],
-    decisions: NDArray[np.int64],
-    allocations: NDArray[np.float64],
-    sample_s: NDArray[np.float64],
+    usage: FloatArray,
+    decisions: IntArray,
+    allocations: FloatArray,
+    sample_s: FloatArray,
     tolerance: float,
     rounding: float,
-    sums: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    sums: FloatArray,
+    counts: IntArray,
 ) -> None:
     """Compare every sample, float64 (n, 2) cores and bytes, from the first decision on with the allocation in force.
 
@@ -73,10 +74,10 @@ def tally_allocations(
 
 @njit(cache=True, nogil=True)
 def simulate_kills(
-    memory_bytes: NDArray[np.float64],
-    allocated: NDArray[np.float64],
-    limit_bytes: NDArray[np.float64],
-    sample_s: NDArray[np.float64],
+    memory_bytes: FloatArray,
+    allocated: FloatArray,
+    limit_bytes: FloatArray,
+    sample_s: FloatArray,
     first: int,
     restart_s: float,
     checkpoint_every_s: float,
@@ -84,7 +85,7 @@ def simulate_kills(
     floor_extra_bytes: float,
     recreates: bool,
     rounding: float,
-    figures: NDArray[np.float64],
+    figures: FloatArray,
 ) -> None:
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
@@ -125,13 +126,13 @@ def simulate_kills(
 
 @njit(cache=True, nogil=True)
 def cycle_statistics(
-    usage: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    peak: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    usage: FloatArray,
+    starts: IntArray,
+    ends: IntArray,
+    peak: FloatArray,
+    mean: FloatArray,
+    spread: FloatArray,
+    counts: IntArray,
 ) -> None:
     """Largest, mean and population standard deviation of each column over stretches of samples.
 

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.crbm import Floats, Parameters, hidden_means
-from recommender.kernels.windows import Ints, window_starts
+from recommender.kernels.windows import window_starts
 from recommender.phases.crbm_training import Trainer, hold_out
+from recommender.records import IntArray
 
 HELD_OUT_FRACTION = 0.1
 """Share of the windows held out for early stopping. The published package uses the training error instead."""
@@ -256,7 +257,7 @@ class ConditionalRBM:
         self.parameters_ = Parameters._make((*weights, *biases))
         self._reset_errors()
 
-    def _trainer(self, data: Floats, starts: Ints) -> Trainer:
+    def _trainer(self, data: Floats, starts: IntArray) -> Trainer:
         sampled = self.hidden_states == "sampled"
         return Trainer(data, starts, self.parameters_, self.cd_steps, self.seed, sampled=sampled)
 
@@ -292,7 +293,7 @@ class ConditionalRBM:
             raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
 
 
-def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
+def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, IntArray]:
     """Validate and convert values to C-contiguous `dtype` (n_samples, n_features), and segments to int64."""
     data = np.ascontiguousarray(values, dtype=dtype)
     if data.ndim != 2 or 0 in data.shape:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.kernels.crbm import Floats, Parameters, reconstruction_errors, train_epoch
-from recommender.kernels.windows import Ints, window_starts
+from recommender.kernels.windows import window_starts
+from recommender.records import IntArray
 
 MIN_SEGMENTS_TO_HOLD_OUT = 5
 """With fewer segments, holding one out would take a large share of the data and a whole kind of workload."""
@@ -15,7 +16,7 @@ WINDOWS_PER_DRAW = 65_536
 """Windows per draw of random numbers: 2.6 MB of float32 for ten hidden units."""
 
 
-def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints, Ints]:
+def hold_out(segments: IntArray, lag: int, fraction: float, seed: int) -> tuple[IntArray, IntArray]:
     """Split windows into training and held-out windows.
 
     Parameters
@@ -27,14 +28,14 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     all are too large, the end of each segment, after a gap of `lag` windows, so that no row of held-out windows is
     trained on. Segments too short for that are not split.
     """
-    parts: dict[int, Ints] = {}
+    parts: dict[int, IntArray] = {}
     for i in range(len(segments) - 1):
         windows = segments[i] + window_starts(np.array([0, segments[i + 1] - segments[i]]), lag)
         if windows.size:
             parts[i] = windows
     if len(parts) < MIN_SEGMENTS_TO_HOLD_OUT:
         return _hold_out_ends(parts, lag, fraction)
-    target, held_out, size = fraction * sum(map(len, parts.values())), list[Ints](), 0
+    target, held_out, size = fraction * sum(map(len, parts.values())), list[IntArray](), 0
     for i in np.random.default_rng([seed, 1]).permutation(list(parts)).tolist():
         # one segment may be most of the data
         if size < target and size + len(parts[i]) <= 2 * target:
@@ -45,9 +46,9 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     return np.concatenate(list(parts.values())), np.concatenate(held_out)
 
 
-def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[Ints, Ints]:
+def _hold_out_ends(parts: dict[int, IntArray], lag: int, fraction: float) -> tuple[IntArray, IntArray]:
     """Hold out the last windows of each segment, after a gap of `lag` unused windows."""
-    train, held_out = list[Ints](), list[Ints]()
+    train, held_out = list[IntArray](), list[IntArray]()
     for windows in parts.values():
         first = len(windows) - int(fraction * len(windows))
         is_long = lag < first < len(windows)
@@ -67,7 +68,7 @@ class Trainer:
     """
 
     def __init__(
-        self, values: Floats, starts: Ints, parameters: Parameters, cd_steps: int, seed: int, *, sampled: bool
+        self, values: Floats, starts: IntArray, parameters: Parameters, cd_steps: int, seed: int, *, sampled: bool
     ) -> None:
         self._values, self._starts = values, starts
         self._cd_steps, self._seed, self._sampled = cd_steps, seed, sampled
@@ -96,7 +97,7 @@ class Trainer:
             missed += train_epoch(self._values, part, step, self._cd_steps, draws, *weights)
         return missed / len(order)
 
-    def reconstruction_errors(self, starts: Ints) -> NDArray[np.float64]:
+    def reconstruction_errors(self, starts: IntArray) -> NDArray[np.float64]:
         """Reconstruction error of each window, float64 (n_windows,)."""
         errors = np.empty(len(starts))
         reconstruction_errors(self._values, starts, self._present, self._past, self._bias, errors)
