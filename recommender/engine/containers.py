@@ -193,15 +193,13 @@ class Containers:
 
     def ages_s(self, slots: IntArray, now_s: float | FloatArray) -> FloatArray:
         """float64 (m,): age of the present runs, now or at a time of each."""
-        ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
-        return ages
+        return np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
 
     def start_was_unseen(self, slots: IntArray) -> BoolArray:
         """bool (m,): the peak of the present runs may be from before their first sample."""
         arrays = self.arrays
         steps = arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - self.memory.age_steps[slots]
-        unseen: BoolArray = steps * self.step_s > max(MAX_START_DELAY_S, 2.0 * self.step_s)
-        return unseen
+        return steps * self.step_s > max(MAX_START_DELAY_S, 2.0 * self.step_s)
 
     # -- samples ---------------------------------------------------------------------------------------------------
 
@@ -311,8 +309,7 @@ class Containers:
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps, again=True)
 
     def _steps_since_start(self, slots: IntArray, cell: int) -> IntArray:
-        steps: IntArray = np.maximum(0, cell - self.arrays.start_cell[slots])
-        return steps
+        return np.maximum(0, cell - self.arrays.start_cell[slots])
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """Append one sample each, of `cell`."""
