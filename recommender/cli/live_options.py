@@ -23,11 +23,11 @@ from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage
 from recommender.engine.journal import Journal
-from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.judging import cycle_samples_on
+from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.live.past import PriorHistory
 from recommender.live.service import Timing
 from recommender.live.view.scope import Scope, Shard, parse_shard

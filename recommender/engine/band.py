@@ -35,8 +35,7 @@ def in_whole_units(amounts: FloatArray) -> FloatArray:
     >>> in_whole_units(np.array([[0.1234, 5.5]])).tolist()
     [[0.124, 6.0]]
     """
-    whole: FloatArray = np.ceil(amounts * WHOLE_UNITS - ROUNDING_TOLERANCE) / WHOLE_UNITS
-    return whole
+    return np.ceil(amounts * WHOLE_UNITS - ROUNDING_TOLERANCE) / WHOLE_UNITS
 
 
 def with_deadband(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:

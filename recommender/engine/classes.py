@@ -70,7 +70,6 @@ class Classes:
         return of_class.setdefault(container, ClassRuns())
 
     def known(self, key: WorkloadKey, container: str) -> ClassRuns | None:
-        """The runs of a container of a class, if there are any."""
         runs = self._known.get(key, {}).get(container)
         return runs if runs is not None and len(runs) else None
 

@@ -68,10 +68,9 @@ class ColdStarts:
             (self._watched.add if watched else self._watched.discard)(slot)
         self._changed.clear()
         self.expected.clear()
-        present_bytes = self._groups.arrays.in_force_or_requested()[:, MEMORY].tolist() if self._watched else []
         for slot in sorted(self._watched):
             with report.guard(self._groups.by_slot[slot]):
-                if (expected := self._target(slot, present_bytes[slot], now_s)) is not None:
+                if (expected := self._target(slot, now_s)) is not None:
                     self.expected[slot] = expected
 
     def arrays(self) -> tuple[FloatArray, BoolArray]:
@@ -94,24 +93,21 @@ class ColdStarts:
 
     def next_run(self, slot: int, input_size: float = math.nan) -> ColdStart | None:
         """Target of the next container of a group at its start."""
-        present_bytes = float(self._groups.arrays.in_force_or_requested()[slot, MEMORY])
-        return self._maximum(slot, present_bytes, [self._at_start(slot, input_size)])
+        costly = bool(self._groups.arrays.costly[slot])
+        return self._maximum(slot, [(self._groups.workload[slot], 0.0, input_size, costly)])
 
-    def _at_start(self, slot: int, input_size: float = math.nan) -> _Query:
-        """The query of a run that is about to start."""
-        return self._groups.workload[slot], 0.0, input_size, bool(self._groups.arrays.costly[slot])
-
-    def _target(self, slot: int, present_bytes: float, now_s: float) -> ColdStart | None:
+    def _target(self, slot: int, now_s: float) -> ColdStart | None:
         present = self._present(slot)
         if not present:  # the next run of a CronJob is created with the published target
-            return self._maximum(slot, present_bytes, [self._at_start(slot)])
+            return self.next_run(slot)
         new = [self._running[instance] for instance in present if instance not in self._fleet.members]
-        queries = [(one.workload, _age_s(one, now_s), one.input_size, one.costly) for one in new]
-        return self._maximum(slot, present_bytes, queries)
+        return self._maximum(slot, [(one.workload, _age_s(one, now_s), one.input_size, one.costly) for one in new])
 
-    def _maximum(self, slot: int, present_bytes: float, queries: Iterable[_Query]) -> ColdStart | None:
+    def _maximum(self, slot: int, queries: Iterable[_Query]) -> ColdStart | None:
         """The target that suffices for all of these."""
-        group, found = self._groups.by_slot[slot], list[ColdStart]()
+        group, arrays, found = self._groups.by_slot[slot], self._groups.arrays, list[ColdStart]()
+        published, requested = float(arrays.published[slot, MEMORY]), float(arrays.requests[slot, MEMORY])
+        present_bytes = requested if math.isnan(published) else published
         for workload, age_s, input_size, costly in queries:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays
+from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays, Rows
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, slots_of
-from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
@@ -85,9 +84,6 @@ class Containers:
         self.refused: list[tuple[Instance, str]] = []
         self._free: list[int] = []
 
-    def __iter__(self) -> Iterator[Member]:
-        return iter(self.members.values())
-
     def adopt(self, model: PhaseModel) -> None:
         """Switch to another model: the kept rows are labelled again, everything else stays.
 
@@ -97,7 +93,7 @@ class Containers:
         foresight.set_objectives(*self.foresight.objectives)
         for state in (tracker.state, foresight.state):
             state.grow(len(self.rows))
-        members = list(self)
+        members = list(self.members.values())
         labels = self.rows.relabel(slots_of(members), tracker.observe)  # may raise: nothing has changed so far
         self.model, self.foresight, self.tracker = model, foresight, tracker
         self.arrays.table[:] = SHARED_TABLE
@@ -116,13 +112,10 @@ class Containers:
 
     def _set_phases(self, members: Sequence[Member], labels: IntArray) -> None:
         """Start in these phases, int64 (m,)."""
-        slots, arrays = slots_of(members), self.arrays
+        slots = slots_of(members)
         for member in members:
             self.foresight.rebuild(member.slot, *self.rows.latest(member.slot, self._row_count(member)))
-        differs = labels != arrays.phase[slots]
-        changed = slots[differs]
-        arrays.phase[changed] = labels[differs]
-        arrays.since_cell[changed] = arrays.last_cell[changed]
+        self._enter(slots, labels)
 
     def observe(self, samples: Samples, now_s: float = math.inf) -> IntArray:
         """Take in samples; returns the slots, int64 (m,), once for each new row.
@@ -200,15 +193,13 @@ class Containers:
 
     def ages_s(self, slots: IntArray, now_s: float | FloatArray) -> FloatArray:
         """float64 (m,): age of the present runs, now or at a time of each."""
-        ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
-        return ages
+        return np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
 
     def start_was_unseen(self, slots: IntArray) -> BoolArray:
         """bool (m,): the peak of the present runs may be from before their first sample."""
         arrays = self.arrays
         steps = arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - self.memory.age_steps[slots]
-        unseen: BoolArray = steps * self.step_s > max(MAX_START_DELAY_S, 2.0 * self.step_s)
-        return unseen
+        return steps * self.step_s > max(MAX_START_DELAY_S, 2.0 * self.step_s)
 
     # -- samples ---------------------------------------------------------------------------------------------------
 
@@ -293,7 +284,6 @@ class Containers:
         return self.rows, self.curves, self.memory, self.past, self.arrays, self.tracker.state, self.foresight.state
 
     def _slot(self) -> int:
-        """A free slot, reset."""
         parts = self._parts()
         slot = take_slot(self._free, *parts)
         for part in parts:
@@ -319,8 +309,7 @@ class Containers:
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps, again=True)
 
     def _steps_since_start(self, slots: IntArray, cell: int) -> IntArray:
-        steps: IntArray = np.maximum(0, cell - self.arrays.start_cell[slots])
-        return steps
+        return np.maximum(0, cell - self.arrays.start_cell[slots])
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """Append one sample each, of `cell`."""
@@ -343,8 +332,7 @@ class Containers:
         smoothed_s = 0.7 * interval_s + 0.3 * passed_s
         arrays.sample_interval_s[slots] = np.where(np.isfinite(passed_s), smoothed_s, self.step_s)
         arrays.sampled_s[slots] = at_s
-        if (changed := labels != arrays.phase[slots]).any():
-            self._enter(slots[changed], labels[changed])
+        self.phase_changed = np.concatenate([self.phase_changed, self._enter(slots, labels)])
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         """Tracker, forecast and positions for each model among these; here all are under one."""
@@ -365,11 +353,12 @@ class Containers:
             counted[slots] += 1
         self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])
 
-    def _enter(self, slots: IntArray, labels: IntArray) -> None:
-        """Record other phases than before, int64 (m,)."""
-        arrays = self.arrays
-        self.phase_changed = np.concatenate([self.phase_changed, slots])
-        arrays.phase[slots], arrays.since_cell[slots] = labels, arrays.last_cell[slots]
+    def _enter(self, slots: IntArray, labels: IntArray) -> IntArray:
+        """Record the phases, int64 (m,); returns the slots of those that are in another one than before."""
+        arrays, differs = self.arrays, labels != self.arrays.phase[slots]
+        entered: IntArray = slots[differs]
+        arrays.phase[entered], arrays.since_cell[entered] = labels[differs], arrays.last_cell[entered]
+        return entered
 
     def _row_count(self, member: Member) -> int:
         slot = member.slot

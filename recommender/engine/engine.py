@@ -111,12 +111,7 @@ class Engine:
         return changed
 
     def adopt(self, model: PhaseModel) -> None:
-        """Switch to another model, see `Containers.adopt`."""
         self.fleet.adopt(model)
-
-    def keep(self, member: Member) -> dict[str, Any]:
-        """State of a container that must survive a restart, ready for JSON."""
-        return persistence.keep(self.fleet, member)
 
     def why(self, group: Group) -> Why:
         """Explain the target of a group, as of the last step."""
@@ -246,13 +241,9 @@ class Engine:
         if running.deferred_since_s < math.inf:
             self._deferred.add(instance)
         self._measure_resize(instance, self._now_s, report)
-        if before is None or before.started_s != running.started_s:  # else only a clock was set back
-            self._detect_restart(instance)
-
-    def _detect_restart(self, instance: Instance) -> None:
-        """Reset the run of a container that was restarted."""
-        member, started_s = self.fleet.members.get(instance), self.running[instance].started_s
-        if member is None or started_s is None:
+        member, started_s = self.fleet.members.get(instance), running.started_s
+        same = before is not None and before.started_s == started_s  # then at most a clock was set back
+        if member is None or started_s is None or same:
             return
         if started_s > (int(self.fleet.arrays.start_cell[member.slot]) + 1) * self.fleet.step_s:
             self.fleet.reset_run(member, min(started_s, self._now_s))
@@ -365,7 +356,6 @@ class Engine:
             self.groups.query_default(due, now_s)
 
     def _update_histories(self, slots: Iterable[int]) -> None:
-        """Bring the histograms of groups up to the latest samples."""
         members = self.fleet.members
         known = [members.get(instance) for slot in slots for instance in self.groups.instances[slot]]
         theirs = slots_of([member for member in known if member is not None])

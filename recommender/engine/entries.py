@@ -69,7 +69,6 @@ def pack_block(entries: Sequence[Json], columns: bytes) -> bytes:
 
 
 def unpack_block(content: bytes) -> tuple[list[Json], io.BytesIO]:
-    """Reverse `pack_block`."""
     end = 4 + int.from_bytes(content[:4], "little")
     return json.loads(content[4:end]), io.BytesIO(content[end:])
 
@@ -163,7 +162,6 @@ def encode_start(start: GroupStart) -> Json:
 
 
 def decode_start(content: Json) -> GroupStart:
-    """Reverse `encode_start`."""
     history, in_force, kept = content
     return GroupStart(HistogramAggregate(_decode_history(history)), decode(Amounts, in_force), kept)
 

@@ -113,8 +113,7 @@ class Fleet(Containers):
     def _has_new_rows(self, slots: IntArray) -> BoolArray:
         """Whether there is a sample that no decision has taken in, bool (m,)."""
         arrays = self.arrays
-        due: BoolArray = (arrays.samples[slots] > self.model.detector.lag) & (arrays.rows_since_decision[slots] > 0)
-        return due
+        return (arrays.samples[slots] > self.model.detector.lag) & (arrays.rows_since_decision[slots] > 0)
 
     def _decide_by_past(self, slots: IntArray) -> int:
         """Decide those of these, int64 (m,), whose own past predicts what comes; returns how many. Others are freed."""

@@ -149,7 +149,6 @@ class PhaseForesight:
         return self._plan.decide(slots, tables)[:, CPU]
 
     def explain(self, slot: int, table: int) -> str:
-        """Explain the decision for a container."""
         state = self.state.now
         correction = float(np.exp(self.state.chosen_correction(np.array([slot]))[0, CPU]))
         times = f"{correction:.2f} times " if correction > 1.005 else ""

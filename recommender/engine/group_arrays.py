@@ -100,8 +100,7 @@ class GroupArrays(SlotArrays):
 
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): discounted share of judged samples that violated."""
-        ratio: FloatArray = self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
-        return ratio
+        return self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
 
     def judge(self, groups: IntArray, violates: BoolArray) -> None:
         """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
@@ -148,8 +147,7 @@ class GroupArrays(SlotArrays):
         """
         if number <= 0:
             return np.ones((len(self), 2), bool)
-        changed: BoolArray = now_s - self.changed_s[:, :, min(number, KEPT_CHANGES) - 1] <= HOUR_S
-        return changed
+        return now_s - self.changed_s[:, :, min(number, KEPT_CHANGES) - 1] <= HOUR_S
 
     def track_memory_demand(self, memory_bytes: FloatArray, now_s: float) -> None:
         """Record the memory wanted now, float64 (n,), to know for how long less has been wanted."""

@@ -128,11 +128,10 @@ class Reader:
     """
 
     def __init__(self, file: Path) -> None:
-        if file.is_dir():
-            raise BadInput("this is a folder", remedy="Give the file name that --record was given.", file=file)
-        self._pieces, self.cut_off = pieces_of(file), 0
+        self._pieces, self.cut_off = [] if file.is_dir() else pieces_of(file), 0
         if not self._pieces:
-            raise BadInput("there is no such file", remedy="Give the file name that --record was given.", file=file)
+            problem = "this is a folder" if file.is_dir() else "there is no such file"
+            raise BadInput(problem, remedy="Give the file name that --record was given.", file=file)
 
     def __iter__(self) -> Iterator[Block]:
         for piece in self._pieces:

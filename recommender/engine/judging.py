@@ -95,5 +95,4 @@ def _count_saturated(fleet: Fleet, slots: IntArray) -> None:
 def is_saturated(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:
     """Whether usage, float64 (m,), is all the CPU available: the request on a full node, or the limit."""
     just = (requests * SATURATION_SHARE <= cpu_cores) & (cpu_cores <= requests * VIOLATION_TOLERANCE)
-    found: BoolArray = just | (cpu_cores >= limits * SATURATION_SHARE)
-    return found
+    return just | (cpu_cores >= limits * SATURATION_SHARE)

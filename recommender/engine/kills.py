@@ -12,13 +12,8 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
 from recommender.engine.tally import Report
-from recommender.kernels.histogram import CEILING
+from recommender.kernels.histogram import BUMP_UP_RATIO, CEILING, MIN_BUMP_UP_BYTES
 from recommender.records import MEMORY
-from recommender.units import BYTES_PER_MIB
-
-BUMP_UP_RATIO = 1.2
-MIN_BUMP_UP_BYTES = 100.0 * BYTES_PER_MIB
-"""Defaults of upstream's flags."""
 
 FLOOR_SHARE = 0.95
 """Of the floor after a kill: a target that is almost as high stays, as no small change is worth a resize."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Container, Hashable
 from typing import NamedTuple
 
-from recommender.records import CPU
+from recommender.records import CPU, Amounts
 
 DEFAULT_DELAY_S = 70.0
 """Until resizes were observed: the updater's default interval of a minute, and a resize."""
@@ -41,7 +41,7 @@ Owner = tuple[str, str]
 class _Awaited(NamedTuple):
     """A published target not yet applied, since when (minus infinity if not to be measured), and its VPA."""
 
-    target: tuple[float, ...]
+    target: Amounts
     since_s: float
     owner: Owner
 
@@ -74,36 +74,24 @@ class LeadTime:
         bias_s = delay_s / seen if rank == seen - 1 else 0.0
         return min(delay_s + bias_s, MAX_DELAY_S) + self.sample_s
 
-    def published(
-        self,
-        key: Hashable,
-        target: Sequence[float],
-        requests: Sequence[float],
-        now_s: float,
-        vpa: Owner,
-    ) -> None:
+    def published(self, key: Hashable, target: Amounts, requests: Amounts, now_s: float, vpa: Owner) -> None:
         """Record that a target is published for a container, where it requests something else.
 
         Called in each round, the first time counts. `key` is one live container; amounts are cores and bytes, NaN for
         none. Targets of one `vpa` that are published together count once.
         """
-        wanted = tuple(map(float, target))
-        if _matches(requests, wanted):
+        if _matches(requests, target):
             self._awaited.pop(key, None)
-            return
-        if key not in self._awaited or not _matches(self._awaited[key].target, wanted):
-            self._awaited[key] = _Awaited(wanted, now_s, vpa)
+        elif key not in self._awaited or not _matches(self._awaited[key].target, target):
+            self._awaited[key] = _Awaited(target, now_s, vpa)
 
-    def observe(
-        self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False
-    ) -> float | None:
+    def observe(self, key: Hashable, requests: Amounts, now_s: float, *, deferred: bool = False) -> float | None:
         """Take in the requests of a container; returns the seconds since its target was published once it has it.
 
         `deferred`: the kubelet has deferred its resize because the node is full, and that delay is not measured.
         """
-        if key not in self._awaited:
+        if (awaited := self._awaited.get(key)) is None:
             return None
-        awaited = self._awaited[key]
         if _matches(requests, awaited.target):
             del self._awaited[key]
             delay_s = max(0.0, now_s - awaited.since_s)
@@ -125,7 +113,7 @@ class LeadTime:
             del self._awaited[key]
 
 
-def _matches(requests: Sequence[float], target: Sequence[float]) -> bool:
+def _matches(requests: Amounts, target: Amounts) -> bool:
     """Whether requests match a target; a resource without a target does not count."""
     for resource, (request, wanted) in enumerate(zip(requests, target, strict=True)):
         near = abs(request - wanted) <= max(_RELATIVE_TOLERANCE * wanted, _CORES_TOLERANCE if resource == CPU else 0.0)

@@ -18,7 +18,6 @@ from recommender.units import counted, format_memory
 
 
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
-    """Decide the memory of all live containers."""
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     peak_bytes, least_bytes, rises = _class_bounds(fleet, slots, options)
@@ -42,7 +41,6 @@ def cold_start_memory(
 
 
 def explain_memory(runs: ClassRuns | None, input_size: float, target_kills: float) -> str:
-    """Explain the memory of a container of a class."""
     if runs is None:
         return "memory follows its own peak: it has no class"
     bounds = runs.memory.bounds(target_kills, input_size)

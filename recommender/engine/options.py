@@ -10,8 +10,6 @@ COSTLY_KILL_FACTOR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RailOptions:
-    """Options of the rails."""
-
     memory_margin: float = 0.10
     """Margin of memory above the present working set, as a share of it."""
     shrink_after_s: float = 600.0
@@ -53,7 +51,5 @@ class BandOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options of the engine."""
-
     rails: RailOptions = field(default_factory=RailOptions)
     band: BandOptions = field(default_factory=BandOptions)

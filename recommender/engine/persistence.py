@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from recommender.engine.containers import MAX_GAP_CYCLES, Containers
 from recommender.engine.member import Member
@@ -62,8 +61,8 @@ def encode_curve(curve: DemandCurve) -> dict[str, Any]:
     return {
         "step_s": curve.step_s,
         "used_cores": round(curve.used_cores, 4),
-        "millicores": _whole(curve.levels[:, 0] * 1e3),
-        "kib": _whole(curve.levels[:, 1] / 1024.0),
+        "millicores": np.round(curve.levels[:, 0] * 1e3),
+        "kib": np.round(curve.levels[:, 1] / 1024.0),
     }
 
 
@@ -80,6 +79,7 @@ def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
+    """State of a container that must survive a restart, ready for JSON."""
     return {
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
@@ -142,10 +142,6 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any] | None, cel
         log.warning("%s", error)
         return False
     return True
-
-
-def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(np.round(numbers))
 
 
 def _short(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def rail_notes(
 ) -> Sequence[tuple[str, str]]:
     """What each rail did to a group, by its slot: name and explanation."""
     notes = []
-    for rail, acted in zip(RAILS, rails_acted(stages)[:, group], strict=True):
+    for rail, (acted,) in zip(RAILS, rails_acted([stage[[group]] for stage in stages]), strict=True):
         if acted:
             why = rail.explain
             notes.append((rail.name, why if isinstance(why, str) else why(group, situation, options)))

@@ -34,8 +34,6 @@ RecordedTarget = entries.Json
 
 
 class Step(NamedTuple):
-    """A replayed step."""
-
     now_s: float
     engine: Engine
     begins: bool
@@ -112,14 +110,13 @@ class Replay:
             return self._step_of(float(first), others[0], columns)
         if kind == entries.PUBLISHED:
             return partial(self._publish, *entries.decode(tuple[Group, Amounts, Amounts, float], content))
-        calls = {
-            entries.ADOPTED: lambda: self._current_engine.adopt(self._models[first]),
-            entries.HISTORY: lambda: self._current_engine.history(Group(*first)),
-        }
         if kind == entries.CLASS:
             arguments = entries.decode(entries.CLASS_CALLS[first], others)
             return lambda: getattr(self._current_engine.classes, first)(*arguments)
-        return calls[kind]
+        return {
+            entries.ADOPTED: lambda: self._current_engine.adopt(self._models[first]),
+            entries.HISTORY: lambda: self._current_engine.history(Group(*first)),
+        }[kind]
 
     def _step_of(self, now_s: float, content: Mapping[str, entries.Json], columns: Any) -> Callable[[], Step]:
         seen = entries.decode_seen(content, columns, self._names)
@@ -239,7 +236,6 @@ class TargetHistory:
         self._target, self._since_s = target, now_s
 
     def end(self, now_s: float) -> None:
-        """Extend the present target up to now."""
         self.move(now_s, self._target)
 
     def mean(self) -> Amounts:

@@ -66,7 +66,6 @@ class Memory:
     """What is known from before a restart: nothing, unless a subclass knows more."""
 
     def group(self, group: Group) -> GroupStart:
-        """What is known of a new group."""
         return GroupStart(HistogramAggregate(), (float("nan"), float("nan")))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:

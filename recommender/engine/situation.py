@@ -221,8 +221,7 @@ def _keeps_peak(
     """
     in_time = ~evicts & ~groups.limits_follow & (~groups.repeats | (groups.peak_age_s > lead_s))
     to_come = ~promised & (youngest_s <= groups.peak_age_s + lead_s)
-    keeps: BoolArray = ~in_time | to_come
-    return keeps
+    return ~in_time | to_come
 
 
 def _wanted_by_containers(

@@ -30,8 +30,6 @@ def log_problems(logger: logging.Logger, problems: Mapping[str, str], logged: Ma
 
 @dataclass(slots=True)
 class Report:
-    """Report of a round."""
-
     step_s: dict[str, float] = field(default_factory=dict)
     """Duration of each step in seconds, in order."""
     problems: dict[str, str] = field(default_factory=dict)

@@ -28,8 +28,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a target is what it is."""
-
     policy: str
     forecast: Amounts
     """Cores and bytes: largest demand among the containers, NaN without a forecast."""

@@ -3,3 +3,12 @@
 Small functions have `inline="always"`, so that they are compiled with their callers alone: a sixth less time for all
 kernels. Not `share_above`: the decisions of the plan would take a sixth longer.
 """
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]

@@ -8,18 +8,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recommender.kernels import FloatArray, IntArray
+
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def peak_after_nearest(
     here: NDArray[np.float32],
     features: NDArray[np.float32],
     cpu_cores: NDArray[np.float32],
-    starts: NDArray[np.int64],
-    step_s: NDArray[np.float64],
+    starts: IntArray,
+    step_s: FloatArray,
     passed_s: float,
-    ahead_s: NDArray[np.float64],
-    squared_distances: NDArray[np.float64],
-    peak_cores: NDArray[np.float64],
+    ahead_s: FloatArray,
+    squared_distances: FloatArray,
+    peak_cores: FloatArray,
 ) -> None:
     """Find the moment of each run that is nearest to `here`, the first of equal ones, and the peak use after it.
 

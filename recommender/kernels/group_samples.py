@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import BoolArray, FloatArray, IntArray
 
 
 @njit(cache=True, nogil=True)
 def count_violations(
-    groups: NDArray[np.int64],
-    violates: NDArray[np.bool_],
-    discount: float,
-    violations: NDArray[np.float64],
-    judged: NDArray[np.float64],
+    groups: IntArray, violates: BoolArray, discount: float, violations: FloatArray, judged: FloatArray
 ) -> None:
     """Count samples of groups, int64 (m,), and which of their resources violate, bool (m, 2).
 
@@ -29,12 +25,12 @@ def count_violations(
 
 @njit(cache=True, nogil=True)
 def record_peaks(
-    groups: NDArray[np.int64],
-    used_bytes: NDArray[np.float64],
-    ages_s: NDArray[np.float64],
+    groups: IntArray,
+    used_bytes: FloatArray,
+    ages_s: FloatArray,
     factor: float,
-    peak_bytes: NDArray[np.float64],
-    peak_age_s: NDArray[np.float64],
+    peak_bytes: FloatArray,
+    peak_age_s: FloatArray,
 ) -> None:
     """Record memory usage, float64 (m,), of containers of these ages.
 

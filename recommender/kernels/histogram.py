@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray, IntArray
 
 DAY_S = 86400.0
 
@@ -35,7 +36,8 @@ EPSILON = 1e-4
 CPU_WEIGHT, MEMORY_WEIGHT = 0.1, 1.0
 """Weights of samples."""
 
-OOM_BUMP_BYTES, OOM_BUMP_RATIO = 100.0 * 2**20, 1.2
+MIN_BUMP_UP_BYTES, BUMP_UP_RATIO = 100.0 * 2**20, 1.2
+"""Memory above its use that an OOM-killed container is taken to have needed."""
 
 PERCENTILE, MARGIN = 0.9, 0.15
 FLOOR_MILLICORES, FLOOR_BYTES, CEILING = 25.0, 250.0 * 2**20, 1e14
@@ -51,8 +53,8 @@ class Histogram(NamedTuple):
     Only the sums of CPU hold the times of samples: NaN before the first.
     """
 
-    weights: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    weights: FloatArray
+    sums: FloatArray
 
 
 # Indices into Histogram.sums.
@@ -71,8 +73,8 @@ OF_OOM: Any = np.bool_(True)
 NANOCORES_PER_MILLICORE = 1e6
 
 
-def _starts_of(first: float) -> NDArray[np.float64]:
-    starts: NDArray[np.float64] = first * (np.power(RATIO, np.arange(BUCKETS, dtype=float)) - 1.0) / (RATIO - 1.0)
+def _starts_of(first: float) -> FloatArray:
+    starts: FloatArray = first * (np.power(RATIO, np.arange(BUCKETS, dtype=float)) - 1.0) / (RATIO - 1.0)
     return starts
 
 
@@ -81,12 +83,12 @@ CPU_STARTS, MEMORY_STARTS = _starts_of(FIRST_CORES), _starts_of(FIRST_BYTES)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def histogram_of(histograms: NDArray[np.float64], resource: int) -> Histogram:
+def histogram_of(histograms: FloatArray, resource: int) -> Histogram:
     """Views of the row of a resource."""
     return Histogram(histograms[resource, :BUCKETS], histograms[resource, BUCKETS:])
 
 
-def filled_buckets(histogram: Histogram) -> NDArray[np.int64]:
+def filled_buckets(histogram: Histogram) -> IntArray:
     """Numbers of the buckets that are not empty."""
     return np.flatnonzero(histogram.weights >= EPSILON)
 
@@ -135,7 +137,7 @@ def subtract_sample(histogram: Histogram, first: float, value: float, weight: fl
 
 
 @njit(cache=True, nogil=True)
-def percentile(histogram: Histogram, starts: NDArray[np.float64], share: float) -> float:
+def percentile(histogram: Histogram, starts: FloatArray, share: float) -> float:
     """End of the first bucket at which the cumulative weight reaches `share` of the total; 0 when empty.
 
     The last bucket has no end; its start is returned.
@@ -162,7 +164,7 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 
 
 @njit(cache=True, nogil=True, inline="always")
-def confidence_of(sums: NDArray[np.float64]) -> float:
+def confidence_of(sums: FloatArray) -> float:
     """Days of history, or of samples at one a minute, whichever is less; from the sums of CPU."""
     if sums[SAMPLES] == 0.0:
         return 0.0
@@ -170,7 +172,7 @@ def confidence_of(sums: NDArray[np.float64]) -> float:
 
 
 @njit(cache=True, nogil=True)
-def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], requests: NDArray[np.float64]) -> float:
+def estimate(histograms: FloatArray, floors: tuple[float, float], requests: FloatArray) -> float:
     """Estimate requests at `PERCENTILES`, never below the floor; returns the confidence.
 
     Bounds are wide with little history: lower = base(p50) x (1 + 0.001 / c)^-2 and upper = base(p95) x (1 + 1 / c),
@@ -194,12 +196,7 @@ def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], reque
 
 @njit(cache=True, nogil=True)
 def add_memory(
-    histogram: Histogram,
-    window_s: float,
-    state: NDArray[np.float64],
-    amount: float,
-    time_s: float,
-    is_oom: bool,
+    histogram: Histogram, window_s: float, state: FloatArray, amount: float, time_s: float, is_oom: bool
 ) -> None:
     """Add a memory sample: only the peak of each window counts, so one that is not above it changes nothing.
 
@@ -228,7 +225,7 @@ def observe(
     cpu_cores: float,
     memory_bytes: float,
     time_s: float,
-    state: NDArray[np.float64],
+    state: FloatArray,
 ) -> None:
     """Add a sample, of at least zero, and an OOM if it is the first of a run of samples above the memory in force.
 
@@ -251,19 +248,14 @@ def observe(
         state[OOM_EVENTS] += 1.0
         # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
-        bumped = float(math.floor(max(used + OOM_BUMP_BYTES, used * OOM_BUMP_RATIO)))
+        bumped = float(math.floor(max(used + MIN_BUMP_UP_BYTES, used * BUMP_UP_RATIO)))
         add_memory(memory, window_s, state, bumped, time_s, OF_OOM)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 
 @njit(cache=True, nogil=True)
 def observe_grid(
-    histograms: NDArray[np.float64],
-    window_s: float,
-    usage: NDArray[np.float64],
-    first_cell: int,
-    step_s: float,
-    state: NDArray[np.float64],
+    histograms: FloatArray, window_s: float, usage: FloatArray, first_cell: int, step_s: float, state: FloatArray
 ) -> None:
     """Add samples on a grid, float64 (n, 2) with NaN in gaps, at whole seconds; `histograms` and `state` are OUT."""
     cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
@@ -275,14 +267,14 @@ def observe_grid(
 
 @njit(cache=True, nogil=True)
 def advance(
-    histograms: NDArray[np.float64],
+    histograms: FloatArray,
     window_s: float,
-    usage: NDArray[np.float64],
-    requests: NDArray[np.float64],
-    timestamps: NDArray[np.int64],
-    decisions: NDArray[np.int64],
-    state: NDArray[np.float64],
-    allocations: NDArray[np.float64],
+    usage: FloatArray,
+    requests: FloatArray,
+    timestamps: IntArray,
+    decisions: IntArray,
+    state: FloatArray,
+    allocations: FloatArray,
 ) -> None:
     """Add the samples of a `Block`, and decide at its decision points.
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray, IntArray
 
 
 @njit(cache=True, nogil=True)
 def observe_memory(
-    slots: NDArray[np.int64],
-    memory_bytes: NDArray[np.float64],
+    slots: IntArray,
+    memory_bytes: FloatArray,
     lead: int,
-    age_steps: NDArray[np.int64],
-    largest_bytes: NDArray[np.float64],
-    octave_bytes: NDArray[np.float64],
-    lately_before: NDArray[np.float64],
-    rises: NDArray[np.float64],
+    age_steps: IntArray,
+    largest_bytes: FloatArray,
+    octave_bytes: FloatArray,
+    lately_before: FloatArray,
+    rises: FloatArray,
     again: bool,
 ) -> None:
     """Add the next sample of each container, or `again` one of its latest step: of the first where there was none.

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray
 
 
 @njit(cache=True, nogil=True)
 def occupancy_by_context(
-    hazard: NDArray[np.float64],
-    followers: NDArray[np.float64],
-    lead: int,
-    ahead: int,
-    occupancy: NDArray[np.float64],
+    hazard: FloatArray, followers: FloatArray, lead: int, ahead: int, occupancy: FloatArray
 ) -> None:
     """Fill OUT float64 (1 + phases, phases, buckets, phases) with the expected share of steps lead + 1 .. lead + ahead.
 
@@ -55,7 +52,7 @@ def occupancy_by_context(
 
 
 @njit(cache=True, nogil=True)
-def chance_to_end(hazard: NDArray[np.float64], within: int, ends: NDArray[np.float64]) -> None:
+def chance_to_end(hazard: FloatArray, within: int, ends: FloatArray) -> None:
     """Fill the probability that a phase ends within `within` steps: OUT float64 (1 + phases, phases, buckets)."""
     befores, phases, buckets = hazard.shape
     survival = np.empty(buckets)

@@ -9,6 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recommender.kernels import FloatArray, IntArray
+
 JUMP_FACTOR = math.e
 """A change of CPU by more than this factor between two samples starts a new segment; less is noise."""
 
@@ -31,12 +33,12 @@ MAX_SEGMENT_SAMPLES = 65_535
 class OwnPastArrays(NamedTuple):
     """Segments per container (slot). Peaks leave out first and last sample, which may be half of another segment."""
 
-    ended: NDArray[np.int64]
+    ended: IntArray
     """int64 (n,): number of ended segments."""
     lengths: NDArray[np.uint16]
     cores: NDArray[np.float32]
     """uint16 and float32 (n, ring): ring buffers of the samples and the peak of each of the latest of those."""
-    samples: NDArray[np.int64]
+    samples: IntArray
     """int64 (n,): samples of the present segment; 0 before the first sample."""
     first_cores: NDArray[np.float32]
     inside_cores: NDArray[np.float32]
@@ -46,7 +48,7 @@ class OwnPastArrays(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def observe_segments(slots: NDArray[np.int64], cpu_cores: NDArray[np.float64], past: OwnPastArrays) -> None:
+def observe_segments(slots: IntArray, cpu_cores: FloatArray, past: OwnPastArrays) -> None:
     """Add the next sample of each container, int64 and float64 (m,), each at most once; NaN is a gap, which lengthens
     the present segment."""
     ended, lengths, kept_cores, samples, first_cores, inside_cores, latest_cores = past
@@ -73,11 +75,7 @@ def observe_segments(slots: NDArray[np.int64], cpu_cores: NDArray[np.float64], p
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def peak_after_matches(
-    slots: NDArray[np.int64],
-    ahead: NDArray[np.int64],
-    past: OwnPastArrays,
-    matches: NDArray[np.int64],
-    peak_cores: NDArray[np.float64],
+    slots: IntArray, ahead: IntArray, past: OwnPastArrays, matches: IntArray, peak_cores: FloatArray
 ) -> None:
     """Find earlier matches of the present segment of each container, and the peak use in the time after them.
 

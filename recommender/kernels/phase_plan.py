@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray, IntArray
 
 EXPERTS = 3
 PLAN, SHORT_WINDOW, LONG_WINDOW = range(EXPERTS)
@@ -35,24 +36,24 @@ class Expected(NamedTuple):
     the phase; `RETURNING`, in the phase, relative to the container's own mean level in it.
     """
 
-    occupancy: NDArray[np.float64]
+    occupancy: FloatArray
     """float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table per class."""
-    above: NDArray[np.float64]
+    above: FloatArray
     """float64 (3, 2, phases, TABLE_SIZE): share of demands above each level of the grid."""
-    largest: NDArray[np.float64]
+    largest: FloatArray
     """float64 (3, 2, phases): the maximum of each."""
-    mean: NDArray[np.float64]
+    mean: FloatArray
     """float64 (2,): mean use in the training data, in floors."""
-    credit: NDArray[np.float64]
+    credit: FloatArray
     """float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
 
 
 class Weights(NamedTuple):
     """Prices and limits of the plan's objective."""
 
-    price: NDArray[np.float64]
+    price: FloatArray
     """float64 (2,): of being in violation all of the time, in multiples of the container's mean use."""
-    target: NDArray[np.float64]
+    target: FloatArray
     """float64 (2,): share of samples that may violate."""
     resize: float
     """Price of a resize, as a share of the new allocation."""
@@ -65,37 +66,37 @@ class Weights(NamedTuple):
 class PlanArrays(NamedTuple):
     """State of the plan per container (slot), for both resources or for CPU alone."""
 
-    phase: NDArray[np.int64]
-    before: NDArray[np.int64]
-    dwell: NDArray[np.int64]
+    phase: IntArray
+    before: IntArray
+    dwell: IntArray
     """int64 (n,): current phase, the one before (0: none, else phase + 1), and samples in the current one; 0 before
     the first sample."""
-    samples: NDArray[np.int64]
+    samples: IntArray
     """int64 (n,): samples so far."""
-    total: NDArray[np.float64]
+    total: FloatArray
     """float64 (n, resources): their sum, in floors."""
-    recent: NDArray[np.float64]
+    recent: FloatArray
     """float64 (n, r, resources): ring buffer of the latest r samples."""
-    peaks: NDArray[np.float64]
+    peaks: FloatArray
     """float64 (n, BLOCKS, resources): ring buffer of the peaks of the current and the preceding blocks of r samples."""
-    own_sum: NDArray[np.float64]
-    own_samples: NDArray[np.float64]
+    own_sum: FloatArray
+    own_samples: FloatArray
     """float64 (n, resources, phases) and (n, phases): sum and number of the container's levels in each phase."""
-    asked: NDArray[np.float64]
+    asked: FloatArray
     """float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first."""
-    correction: NDArray[np.float64]
-    gain: NDArray[np.float64]
-    streak: NDArray[np.float64]
+    correction: FloatArray
+    gain: FloatArray
+    streak: FloatArray
     """float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`."""
-    price_factor: NDArray[np.float64]
+    price_factor: FloatArray
     """float64 (n, resources): factor on the price of a violation, see `plan_steps.adjust_price`."""
-    budget: NDArray[np.float64]
+    budget: FloatArray
     """float64 (n, EXPERTS, resources): resizes left."""
-    lately: NDArray[np.float64]
+    lately: FloatArray
     """float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS, resources): ring buffer of the requests before the latest samples."""
-    record: NDArray[np.float64]
+    record: FloatArray
     """float64 (n, EXPERTS, resources): discounted cost of each expert so far, in floors."""
-    chosen: NDArray[np.int64]
+    chosen: IntArray
     """int64 (n, resources): the expert that decides."""
 
 
@@ -138,17 +139,17 @@ STAYING, VISITING, RETURNING = 0, 1, 2
 class Demands(NamedTuple):
     """Demand of one container for one resource in the coming time: a mixture of n distributions."""
 
-    kinds: NDArray[np.int64]
-    phases: NDArray[np.int64]
+    kinds: IntArray
+    phases: IntArray
     """int64 (n,): kind and phase of each."""
-    shares: NDArray[np.float64]
+    shares: FloatArray
     """float64 (n,): share of the coming time."""
-    offsets: NDArray[np.float64]
+    offsets: FloatArray
     """float64 (n,): level to which the table is relative."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def share_above(above: NDArray[np.float64], kind: int, resource: int, phase: int, level: float) -> float:
+def share_above(above: FloatArray, kind: int, resource: int, phase: int, level: float) -> float:
     """Share of demands above a level; rounded up, to the grid point at or below it."""
     place = math.floor((level - TABLE_LOWEST) / TABLE_STEP)
     if place < 0:
@@ -185,16 +186,16 @@ def price_of_violation(
 
 
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
-def occupancy_of(k: int, table: int, state: PlanArrays, expected: Expected) -> NDArray[np.float64]:
+def occupancy_of(k: int, table: int, state: PlanArrays, expected: Expected) -> FloatArray:
     """float64 (phases,): expected share of the coming time in each phase, by the container's context."""
     buckets = expected.occupancy.shape[3]
     bucket = min(int(math.log2(state.dwell[k])), buckets - 1)
-    occupancy: NDArray[np.float64] = expected.occupancy[table, state.before[k], state.phase[k], bucket]
+    occupancy: FloatArray = expected.occupancy[table, state.before[k], state.phase[k], bucket]
     return occupancy
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.float64], state: PlanArrays) -> Demands:
+def coming_demands(k: int, resource: int, now: float, occupancy: FloatArray, state: PlanArrays) -> Demands:
     """Demand of container `k`, at level `now`, in the coming time; computed once for all candidate allocations."""
     present, own_samples, own_sum = state.phase[k], state.own_samples[k], state.own_sum[k, resource]
     kinds, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)

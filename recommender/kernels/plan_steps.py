@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from recommender.kernels import BoolArray, FloatArray, IntArray
 from recommender.kernels.phase_plan import (
     BLOCKS,
     EXPERT_LEAD_SAMPLES,
@@ -110,9 +110,15 @@ def rule_request(k: int, rule: int, resource: int, state: PlanArrays) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def update_correction(
-    k: int, expert: int, resource: int, amount: float, in_force: float, decided: bool, weights: Weights,
+    k: int,
+    expert: int,
+    resource: int,
+    amount: float,
+    in_force: float,
+    decided: bool,
+    weights: Weights,
     state: PlanArrays,
-) -> None:  # fmt: skip
+) -> None:
     """Update the correction of an expert by a sample and what was in force for it, both in floors.
 
     `decided`: there was a decision since the previous sample; without one, more correction could not have helped.
@@ -145,9 +151,7 @@ def adjust_price(k: int, resource: int, amount: float, in_force: float, weights:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def score_experts(
-    k: int, amounts: NDArray[np.float64], state: PlanArrays, expected: Expected, weights: Weights
-) -> None:  # fmt: skip
+def score_experts(k: int, amounts: FloatArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
     """Charge each expert for its decision on a sample, (resources,) in floors, and correct those not chosen."""
     place = state.samples[k] % EXPERT_LEAD_SAMPLES
     for resource in range(state.total.shape[1]):
@@ -186,9 +190,7 @@ def choose_expert(k: int, resource: int, credit: float, state: PlanArrays, weigh
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def observe_sample(
-    k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample: float, state: PlanArrays
-) -> None:
+def observe_sample(k: int, amounts: FloatArray, phase: int, changes_per_sample: float, state: PlanArrays) -> None:
     """Add a sample of a container, float64 (resources,) in floors, and its phase; negative means unknown, the last."""
     phases = state.own_samples.shape[1]
     now = phase if phase >= 0 else phases - 1
@@ -237,12 +239,7 @@ def decide(k: int, table: int, state: PlanArrays, expected: Expected, weights: W
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def observe_each(
-    slots: NDArray[np.int64],
-    amounts: NDArray[np.float64],
-    phases: NDArray[np.int64],
-    state: PlanArrays,
-    expected: Expected,
-    weights: Weights,
+    slots: IntArray, amounts: FloatArray, phases: IntArray, state: PlanArrays, expected: Expected, weights: Weights
 ) -> None:
     """Add a sample of each of these containers, int64 (m,), each at most once."""
     for row in range(len(slots)):
@@ -252,11 +249,7 @@ def observe_each(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def update_corrections(
-    slots: NDArray[np.int64],
-    amounts: NDArray[np.float64],
-    in_force: NDArray[np.float64],
-    weights: Weights,
-    state: PlanArrays,
+    slots: IntArray, amounts: FloatArray, in_force: FloatArray, weights: Weights, state: PlanArrays
 ) -> None:
     """Correct the chosen experts by the latest samples and allocations in force, (m, resources) in floors or NaN."""
     for row in range(len(slots)):
@@ -269,13 +262,7 @@ def update_corrections(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide_each(
-    slots: NDArray[np.int64],
-    tables: NDArray[np.int64],
-    state: PlanArrays,
-    expected: Expected,
-    weights: Weights,
-) -> None:
+def decide_each(slots: IntArray, tables: IntArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
     """Decide for each of these containers, int64 (m,), by the occupancy table of its class."""
     for row in range(len(slots)):
         decide(slots[row], tables[row], state, expected, weights)
@@ -287,14 +274,14 @@ def decide_each(
 def replay_run(
     k: int,
     table: int,
-    amounts: NDArray[np.float64],
-    phases: NDArray[np.int64],
-    decisions: NDArray[np.bool_],
+    amounts: FloatArray,
+    phases: IntArray,
+    decisions: BoolArray,
     lead: int,
     state: PlanArrays,
     expected: Expected,
     weights: Weights,
-    asked: NDArray[np.float64],
+    asked: FloatArray,
 ) -> None:
     """Replay the samples of one container, float64 (n, resources) in floors, NaN in gaps, and decide before some.
 

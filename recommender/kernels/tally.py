@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from recommender.kernels import FloatArray, IntArray
 
 # Indices into the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
@@ -21,14 +22,14 @@ KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 @njit(cache=True, nogil=True)
 def tally_allocations(
-    usage: NDArray[np.float64],
-    decisions: NDArray[np.int64],
-    allocations: NDArray[np.float64],
-    sample_s: NDArray[np.float64],
+    usage: FloatArray,
+    decisions: IntArray,
+    allocations: FloatArray,
+    sample_s: FloatArray,
     tolerance: float,
     rounding: float,
-    sums: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    sums: FloatArray,
+    counts: IntArray,
 ) -> None:
     """Compare every sample, float64 (n, 2) cores and bytes, from the first decision on with the allocation in force.
 
@@ -73,10 +74,10 @@ def tally_allocations(
 
 @njit(cache=True, nogil=True)
 def simulate_kills(
-    memory_bytes: NDArray[np.float64],
-    allocated: NDArray[np.float64],
-    limit_bytes: NDArray[np.float64],
-    sample_s: NDArray[np.float64],
+    memory_bytes: FloatArray,
+    allocated: FloatArray,
+    limit_bytes: FloatArray,
+    sample_s: FloatArray,
     first: int,
     restart_s: float,
     checkpoint_every_s: float,
@@ -84,31 +85,21 @@ def simulate_kills(
     floor_extra_bytes: float,
     recreates: bool,
     rounding: float,
-    figures: NDArray[np.float64],
+    figures: FloatArray,
 ) -> None:
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
     The earlier samples only add to the age of the run. A kill loses the work since the last checkpoint and the restart,
     charged at the allocation after the kill. If that is still too little, the run is killed again at the same sample.
 
-    Parameters
-    ----------
-    memory_bytes, sample_s
-        float64 (n,), NaN in gaps, and the duration that each sample represents.
-    allocated
-        float64 (n, 2): cores and bytes in force at each sample, without the floors after kills.
-    limit_bytes
-        float64 (n,): a fixed limit; the larger of it and of the allocation counts.
-    checkpoint_every_s
-        Age between checkpoints; infinite without any.
-    floor_factor, floor_extra_bytes
-        After a kill the run has at least the larger of allocation x factor and allocation + bytes.
-    recreates
-        Whether a change of what is in force recreates the container, which loses what a kill does.
-    rounding
-        Relative excess that counts as equal.
-    figures
-        OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
+    `memory_bytes`, float64 (n,), are NaN in gaps; `sample_s`, float64 (n,), is the duration that each sample
+    represents; `allocated`, float64 (n, 2), are cores and bytes in force, without the floors after kills: the run then
+    has at least the larger of allocation x `floor_factor` and allocation + `floor_extra_bytes`. `limit_bytes`, float64
+    (n,), is a fixed limit; the larger of it and of the allocation counts. `checkpoint_every_s`, the age between
+    checkpoints, is infinite without any. `recreates`: a change of what is in force recreates the container, which loses
+    what a kill does. `rounding` is the relative excess that counts as equal.
+
+    `figures` is OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
     """
     figures[:] = 0.0
     floor_bytes = 0.0
@@ -135,13 +126,13 @@ def simulate_kills(
 
 @njit(cache=True, nogil=True)
 def cycle_statistics(
-    usage: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    peak: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    usage: FloatArray,
+    starts: IntArray,
+    ends: IntArray,
+    peak: FloatArray,
+    mean: FloatArray,
+    spread: FloatArray,
+    counts: IntArray,
 ) -> None:
     """Largest, mean and population standard deviation of each column over stretches of samples.
 

@@ -12,6 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recommender.kernels import BoolArray, FloatArray, IntArray
+
 
 @njit(cache=True, nogil=True, inline="always")
 def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
@@ -22,11 +24,7 @@ def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[
 
 @njit(cache=True, nogil=True)
 def usage_features(
-    usage: NDArray[np.float64],
-    cpu_floor_cores: float,
-    memory_floor_bytes: float,
-    longest: int,
-    out: NDArray[np.float64],
+    usage: FloatArray, cpu_floor_cores: float, memory_floor_bytes: float, longest: int, out: FloatArray
 ) -> None:
     """Fill OUT float64 (n, 4) with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
 
@@ -49,9 +47,7 @@ def usage_features(
 
 
 @njit(cache=True, nogil=True)
-def centre_of(
-    distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
-) -> int:
+def centre_of(distances: FloatArray, current: int, continues: bool, reach: FloatArray, stay: float) -> int:
     """The centre nearest to a code, or the current one unless another is clearly nearer.
 
     `distances`, float64 (k,), are those of the code to each centre. Unless it `continues` the previous one without a
@@ -69,12 +65,12 @@ def centre_of(
 class Tracks(NamedTuple):
     """Feature state per container (slot)."""
 
-    mean_level: NDArray[np.float64]
+    mean_level: FloatArray
     """float64 (n, 2): mean log2 of its usage."""
-    seen: NDArray[np.int64]
-    in_row: NDArray[np.int64]
+    seen: IntArray
+    in_row: IntArray
     """int64 (n,): samples so far, up to `Standard.longest`, and samples since the last gap."""
-    gapped: NDArray[np.bool_]
+    gapped: BoolArray
     """bool (n,): True after a gap, when a code needs a full window again."""
     rows: NDArray[np.float32]
     """float (n, window, n_features): the latest standardised samples, the newest last."""
@@ -83,28 +79,28 @@ class Tracks(NamedTuple):
 class Places(NamedTuple):
     """Phase state per container (slot)."""
 
-    coded: NDArray[np.int64]
+    coded: IntArray
     """int64 (n,): samples with a code."""
-    at: NDArray[np.int64]
-    label: NDArray[np.int64]
+    at: IntArray
+    label: IntArray
     """int64 (n,): present centre, and last phase."""
-    child_at: NDArray[np.int64]
-    child_when: NDArray[np.int64]
+    child_at: IntArray
+    child_when: IntArray
     """int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from."""
-    confidence: NDArray[np.float64]
+    confidence: FloatArray
     """float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase."""
 
 
 class Standard(NamedTuple):
     """How a sample is turned into standardised features."""
 
-    columns: NDArray[np.int64]
+    columns: IntArray
     """int64 (f,): index of each feature among the levels of CPU and memory, both relative to their means, and both
     amounts themselves."""
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    mean: FloatArray
+    scale: FloatArray
     """float64 (f,)."""
-    floors: NDArray[np.float64]
+    floors: FloatArray
     """float64 (2,): see `levels_of`."""
     longest: int
     """Number of samples in the mean level."""
@@ -113,25 +109,25 @@ class Standard(NamedTuple):
 class Centres(NamedTuple):
     """Cluster centres of the phases, see `phases.kmeans.PhaseCentres`."""
 
-    root: NDArray[np.float64]
+    root: FloatArray
     """float64 (k, hidden)."""
-    root_reach: NDArray[np.float64]
-    reach: NDArray[np.float64]
+    root_reach: FloatArray
+    reach: FloatArray
     """float64 (k,) and (phases,): infinite for a root centre that is split."""
     stay: float
     """See `centre_of`."""
-    parents: NDArray[np.int64]
+    parents: IntArray
     """int64 (splits,): the phase that each split divides."""
-    begins: NDArray[np.int64]
+    begins: IntArray
     """int64 (splits + 1,): range of children of each split."""
-    children: NDArray[np.int64]
-    child_centres: NDArray[np.float64]
-    child_reach: NDArray[np.float64]
+    children: IntArray
+    child_centres: FloatArray
+    child_reach: FloatArray
     """int64 (c,), float64 (c, hidden) and (c,): phases and centres of the children; infinite for one that is split."""
 
 
 @njit(cache=True, nogil=True)
-def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
+def append_features(slots: IntArray, usage: FloatArray, standard: Standard, tracks: Tracks) -> None:
     """Append the standardised features of the next sample of each container, float64 (m, 2); NaN is a gap."""
     levels = np.empty(6)
     for row in range(len(slots)):
@@ -157,12 +153,7 @@ def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standa
 
 @njit(cache=True, nogil=True)
 def update_phases(
-    slots: NDArray[np.int64],
-    codes: NDArray[np.float32],
-    centres: Centres,
-    unknown: int,
-    places: Places,
-    labels: NDArray[np.int64],
+    slots: IntArray, codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: IntArray
 ) -> None:
     """Update the phase of each container by its next code, (m, hidden); a slot may repeat.
 
@@ -198,7 +189,7 @@ def _update_phase(k: int, code: NDArray[np.float32], centres: Centres, unknown: 
 
 
 @njit(cache=True, nogil=True)
-def _distances(code: NDArray[np.float32], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distances(code: NDArray[np.float32], centres: FloatArray) -> FloatArray:
     distances = np.empty(len(centres))
     for place in range(len(centres)):
         squares = 0.0

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.kernels import BoolArray, FloatArray, IntArray
+
 Floats = NDArray[np.floating[Any]]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 CONSTANT_COLUMN = 1e-12
 """A spread below this share of the level is rounding, not information: such a column is centred and not scaled."""
 
 
-def gap_free(values: Floats) -> tuple[Ints, Ints]:
+def gap_free(values: Floats) -> tuple[IntArray, IntArray]:
     """The rows, int64 (n_kept,), of one container that are no gap, and the segment borders among them, int64
     (n_segments + 1,); a row with anything not finite is a gap.
 
@@ -35,7 +35,7 @@ def gap_free(values: Floats) -> tuple[Ints, Ints]:
     return rows, np.append(begins, len(rows))
 
 
-def window_starts(segments: Ints, lag: int) -> Ints:
+def window_starts(segments: IntArray, lag: int) -> IntArray:
     """int64 (n_windows,): first row of every full window of ``lag + 1`` rows, in order; none crosses a segment border.
 
     Examples
@@ -49,7 +49,7 @@ def window_starts(segments: Ints, lag: int) -> Ints:
     return np.flatnonzero(begins).astype(np.int64, copy=False)
 
 
-def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def column_moments(values: Floats) -> tuple[FloatArray, FloatArray]:
     """float64 (n_features,) each: mean and standard deviation of each column over its finite values.
 
     The latter is 1 where a column is constant, so that it can be divided by; 0 and 1 where nothing is finite.
@@ -61,7 +61,7 @@ def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.floa
     return mean, np.where(spread <= CONSTANT_COLUMN * np.maximum(1.0, np.abs(mean)), 1.0, spread)
 
 
-def carried_forward(values: NDArray[Any], missing: Bools) -> NDArray[Any]:
+def carried_forward(values: NDArray[Any], missing: BoolArray) -> NDArray[Any]:
     """A copy in which each missing entry has the value of the last one before it that is not; what precedes all stays.
 
     Both are of one shape, (n,) or (n, columns); each column by itself.

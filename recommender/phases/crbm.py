@@ -19,7 +19,7 @@ from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm import hidden_means_kernel, online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, taps_of, unpack, workspace
 from recommender.kernels.rows import LANES
-from recommender.kernels.windows import Ints
+from recommender.records import IntArray
 
 HELD_OUT_FRACTION = 0.1
 """Share of the windows held out for early stopping. The published package uses the training error instead."""
@@ -189,7 +189,7 @@ class ConditionalRBM:
         return error
 
 
-def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints, Ints]:
+def hold_out(segments: IntArray, lag: int, fraction: float, seed: int) -> tuple[IntArray, IntArray]:
     """First rows of the windows to train on, increasing, and of the held-out ones, int64 (n_windows,) each.
 
     With at least `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held out, of at most twice `fraction`;
@@ -200,7 +200,7 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     parts = {number: windows for number, windows in enumerate(windows_of) if windows.size}
     if len(parts) < MIN_SEGMENTS_TO_HOLD_OUT:
         return _hold_out_ends(parts, lag, fraction)
-    target, held_out, size = fraction * sum(map(len, parts.values())), list[Ints](), 0
+    target, held_out, size = fraction * sum(map(len, parts.values())), list[IntArray](), 0
     for i in np.random.default_rng([seed, 1]).permutation(list(parts)).tolist():
         # one segment may be most of the data
         if size < target and size + len(parts[i]) <= 2 * target:
@@ -211,9 +211,9 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     return np.concatenate(list(parts.values())), np.concatenate(held_out)
 
 
-def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[Ints, Ints]:
+def _hold_out_ends(parts: dict[int, IntArray], lag: int, fraction: float) -> tuple[IntArray, IntArray]:
     """Hold out the last windows of each segment, after a gap of `lag` unused windows."""
-    train, held_out = list[Ints](), list[Ints]()
+    train, held_out = list[IntArray](), list[IntArray]()
     for windows in parts.values():
         first = len(windows) - int(fraction * len(windows))
         is_long = lag < first < len(windows)
@@ -225,7 +225,7 @@ def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[I
 class Trainer:
     """The buffers of a training on contiguous values, float (n_samples, n_features); windows begin at `starts`."""
 
-    def __init__(self, encoder: ConditionalRBM, values: Floats, starts: Ints) -> None:
+    def __init__(self, encoder: ConditionalRBM, values: Floats, starts: IntArray) -> None:
         self._encoder, self._values, self._starts = encoder, values.ravel(), starts
         self._layout = layout_of(values.shape[1], encoder.n_hidden, encoder.lag)
         self._exact = values.dtype == np.float64
@@ -250,7 +250,7 @@ class Trainer:
             missed += kernel(self._values, part, rate, o.n_history, encoder.cd_steps, draws, self._work)
         return missed / len(order)
 
-    def reconstruction_errors(self, starts: Ints) -> NDArray[np.float64]:
+    def reconstruction_errors(self, starts: IntArray) -> NDArray[np.float64]:
         """Reconstruction error of each window, float64 (n_windows,)."""
         out = np.empty(len(starts))
         reconstruction_error_kernel(self._layout, self._exact)(self._values, starts, self._work, out)

@@ -24,7 +24,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
-from recommender.engine.persistence import MAX_TEXT_CHARS, pack
+from recommender.engine.persistence import MAX_TEXT_CHARS, keep, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
@@ -284,7 +284,7 @@ def _state(state: VpaState, engine: Engine) -> str:
     known: dict[str, Json] = {
         "groups": {name: engine.kept_of(group) for name, group in state.groups.items()},
         "members": {
-            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member) for member in members
+            f"{member.instance.pod_uid}/{member.instance.container}": keep(engine.fleet, member) for member in members
         },
         "growth": {uid: growth.to_state() for uid, growth in state.growth.items()},
         "stages": {uid: stages.to_state() for uid, stages in state.stages.items()},
