@@ -38,10 +38,7 @@ _BY_STATUS: Mapping[int, type[errors.ApiError]] = {
 
 
 def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> errors.ApiError:
-    """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted.
-
-    `request` is method and path, for the message; `retry_after` the header of that name.
-    """
+    """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted."""
     kind = _BY_STATUS.get(status) or (errors.Invalid if 400 <= status < 500 else errors.ServerFailed)
     if kind is errors.Forbidden and NAMESPACE_TERMINATING in _causes(body):
         kind = errors.NotFound

@@ -13,10 +13,7 @@ MAX_PROBLEMS = 20
 
 
 class AnnotationProgress:
-    """Reads `phasewise.dev/progress: loss=0.42 step=1200` and `phasewise.dev/stage: evaluate`.
-
-    Needs no requests, since pods are watched anyway.
-    """
+    """Reads `phasewise.dev/progress: loss=0.42 step=1200` and `phasewise.dev/stage: evaluate`."""
 
     name = "annotation"
 

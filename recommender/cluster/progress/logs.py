@@ -1,7 +1,4 @@
-"""Progress from the logs of pods that opt in; works for any script that prints its loss.
-
-Logs are read through the API server, limited in lines, bytes and time.
-"""
+"""Progress from the logs of pods that opt in, read through the API server, limited in lines, bytes and time."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import quantities_of
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa, read_vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
@@ -110,8 +110,8 @@ def is_edited(vpa: Vpa) -> bool:
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
     annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
-    as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
-    return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
+    wanted_annotations = (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
+    return (annotations, _fields_of(vpa)) == (wanted_annotations, _wanted_fields(wanted))
 
 
 class VpaMaker:
@@ -232,11 +232,7 @@ def _fields_of(vpa: Vpa) -> _VpaFields:
 
 
 def _wanted_fields(wanted: WantedVpa) -> _VpaFields:
-    workload, settings = wanted.workload, wanted.settings
-    target = TargetRef(workload.api_version, workload.kind, workload.name)
-    bounds = settings.min_allowed, settings.max_allowed
-    policy = ContainerPolicy("*", "Auto", *bounds, controlled_values=settings.controlled_values)
-    return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
+    return _fields_of(read_vpa({"metadata": {"name": wanted.name}, "spec": _spec(wanted)}))
 
 
 def _digest(fields: _VpaFields) -> str:

@@ -55,10 +55,6 @@ class _Unresolved(Exception):
         super().__init__(problem)
         self.problem, self.transient = problem, transient
 
-    def with_context(self, what: str) -> _Unresolved:
-        """The same error, as the reason of another problem."""
-        return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
-
 
 class Targets:
     """Resolves targets to pods, cached until something in the namespace changes.
@@ -110,14 +106,14 @@ class Targets:
     def _find_pods(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
         what = f"{target.api_version}.{ref}".lstrip(".")
+        context = "Cannot read targetRef"
         try:
             found = self._pods_of(namespace, target, ref)
-        except _Unresolved as error:
-            raise error.with_context("Cannot read targetRef") from error
-        try:
+            context = f"Cannot tell whether {what} is controlled by something else"
             top = self._top_most(namespace, ref)
         except _Unresolved as error:
-            raise error.with_context(f"Cannot tell whether {what} is controlled by something else") from error
+            problem = f"{context}. Reason: {error.problem}" if error.problem else ""
+            raise _Unresolved(problem, error.transient) from error
         if top != ref:
             raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
         return [pod for pod in found if not self._belongs_elsewhere(pod, ref)]

@@ -30,10 +30,7 @@ DISCOVERY_INTERVAL_S = 10.0
 
 
 class TrainingJobs:
-    """Watches the objects of these kinds as `Workload`s, on its own threads, in one namespace or all.
-
-    `wrap_parser` may wrap the parser to skip objects that do not concern us.
-    """
+    """Watches training jobs on its own threads, in one namespace or all; `wrap_parser` may skip some of them."""
 
     def __init__(
         self,
