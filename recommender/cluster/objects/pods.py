@@ -200,7 +200,11 @@ def read_pod(raw: Fields) -> Pod:
         ),
         extra_requests=_pair_in(added),
         min_requests=_pair_in(minimum),
-        resizes=tuple(_read_resizes(status)),
+        resizes=tuple(
+            ResizeCondition(one.text("type"), one.text("reason"), one.text("message"), one.time_s("lastTransitionTime"))
+            for one in status.children("conditions")
+            if one.text("type") in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and one.text("status") == "True"
+        ),
         resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
         has_deadline="activeDeadlineSeconds" in spec,
@@ -240,11 +244,3 @@ def _read_termination(state: Fields) -> Termination | None:
 
 _toleration = lru_cache(maxsize=1024)(Toleration)
 """Cached: every pod has the same two default tolerations."""
-
-
-def _read_resizes(status: Fields) -> list[ResizeCondition]:
-    return [
-        ResizeCondition(c.text("type"), c.text("reason"), c.text("message"), c.time_s("lastTransitionTime"))
-        for c in status.children("conditions")
-        if c.text("type") in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and c.text("status") == "True"
-    ]

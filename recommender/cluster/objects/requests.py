@@ -55,9 +55,8 @@ class Resizes:
         return self._counted(requested, self._pod)
 
     def _counted(self, requested: Amounts, status: Fields) -> Amounts:
-        present = _maximum(
-            _declared(status.child("resources").child("requests")), _declared(status.child("allocatedResources"))
-        )
+        in_force, allocated = status.child("resources").child("requests"), status.child("allocatedResources")
+        present = _maximum(_declared(in_force), _declared(allocated))
         without, larger = {**requested, **present}, _maximum(requested, present)
         return without if larger != without and self._infeasible else larger
 

@@ -152,7 +152,8 @@ class Checkpoints:
         waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, never)[1], vpa))
         for place, vpa in enumerate(waiting):
             over_limit = vpa in self._written_s and report.written + report.failed >= max_writes
-            if over_limit or self._clock() >= deadline_s:
+            # When unreachable, the others would time out too, one after the other.
+            if report.unreachable or over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
             by_container = statuses[vpa]()
@@ -161,9 +162,6 @@ class Checkpoints:
             if by_container:  # a VPA without any status yet stays at the head of the queue
                 last_s = self._clock()
                 self._written_s[vpa] = self._written_s.get(vpa, (last_s, last_s))[0], last_s
-            if report.unreachable:  # the others would time out too, one after the other
-                report.left = len(waiting) - place - 1
-                break
         return report
 
     def _is_due(self, vpa: ObjectKey, now_s: float, interval_s: float) -> bool:

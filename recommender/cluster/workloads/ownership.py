@@ -104,7 +104,10 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
             selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
             owner=read_controller(metadata),
             api_version=api_version or WELL_KNOWN[kind][0],
-            finished=_is_finished(raw.child("status")),
+            finished=any(
+                one.text("type") in FINISHED_CONDITIONS and one.text("status") == "True"
+                for one in raw.child("status").children("conditions")
+            ),
             deleting="deletionTimestamp" in metadata,
             templates=read_templates(raw.child("spec")),
             replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
@@ -115,20 +118,13 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
 
 def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
     if kind == "CronJob":
-        template = spec.child("jobTemplate").child("spec").child("template")
-        selector = LabelSelector.of_labels(template.child("metadata").string_map("labels"))
+        template = spec.child("jobTemplate").child("spec").child("template").child("metadata")
+        selector = LabelSelector.of_labels(template.string_map("labels"))
     elif kind == "ReplicationController":
         selector = LabelSelector.of_labels(spec.string_map("selector"))
     else:
         selector = LabelSelector.of_fields(spec.child("selector"))
     return selector if selector.requirements else None
-
-
-def _is_finished(status: Fields) -> bool:
-    return any(
-        condition.text("type") in FINISHED_CONDITIONS and condition.text("status") == "True"
-        for condition in status.children("conditions")
-    )
 
 
 def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
