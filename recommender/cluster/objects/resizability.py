@@ -27,8 +27,6 @@ QUEUED = "Kueue admits its pods one by one, and deletes an admitted one whose re
 
 POD_LEVEL = "its pods have pod-level resources: the API server refuses any whose containers request more than these"
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
-
 
 class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
@@ -64,7 +62,7 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
     return ""
 
 
-def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = NO_LABELS) -> Resizability:
+def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] | None = None) -> Resizability:
     """Read the spec of a pod or a template; `qos`, the `qosClass` in the status, and `labels` are those of a pod."""
     containers = [container.child("resources") for container in spec.children("containers")]
     initial = [container.child("resources") for container in spec.children("initContainers")]
@@ -79,7 +77,7 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = N
         ),
         any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
         "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text("kubernetes.io/os")),
-        labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
+        labels is not None and labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
 
 
