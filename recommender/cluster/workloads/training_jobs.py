@@ -36,8 +36,8 @@ class TrainingJobs:
         self,
         api: Api,
         on_change: OnChange[Workload],
-        namespace: str | None = None,
-        wrap_parser: Callable[[Parse[Workload]], Parse[Workload]] = lambda parse: parse,
+        namespace: str | None,
+        wrap_parser: Callable[[Parse[Workload]], Parse[Workload]],
     ) -> None:
         self._api, self._on_change, self._namespace, self._wrap_parser = api, on_change, namespace, wrap_parser
         self._watched: dict[tuple[str, str], tuple[Resource, Reflector[Any]]] = {}
