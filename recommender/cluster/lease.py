@@ -21,7 +21,7 @@ from typing import Any
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
-from recommender.cluster.paths import LEASES, path_of
+from recommender.cluster.paths import LEASES, new_object, path_of
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class LeaderElection:
             self._api.replace(self._path, {**lease, "spec": spec}, timeout_s=self._timeout_s)
             return
         metadata = {"name": self._name, "namespace": self._namespace}
-        body = {"apiVersion": LEASES[0], "kind": "Lease", "metadata": metadata, "spec": spec}
+        body = new_object(LEASES, "Lease", metadata, spec=spec)
         self._api.create(path_of(LEASES, self._namespace), body, timeout_s=self._timeout_s)
 
     def _held_spec(self, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""URL paths of API resources and objects."""
+"""API resources: their URL paths, and new objects of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 VPAS = ("autoscaling.k8s.io/v1", "verticalpodautoscalers")
@@ -11,6 +13,10 @@ EVENTS = ("v1", "events")
 LEASES = ("coordination.k8s.io/v1", "leases")
 CONFIG_MAPS = ("v1", "configmaps")
 POD_METRICS = ("metrics.k8s.io/v1beta1", "pods")
+
+
+def new_object(resource: tuple[str, str], kind: str, metadata: Mapping[str, Any], **content: Any) -> dict[str, Any]:
+    return {"apiVersion": resource[0], "kind": kind, "metadata": metadata, **content}
 
 
 def path_of(

@@ -12,7 +12,7 @@ from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.paths import path_of
+from recommender.cluster.paths import new_object, path_of
 
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
@@ -99,12 +99,8 @@ class ProfileWriter:
             self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 
     def _create(self, key: ObjectKey, *, of_class: bool, **metadata: Any) -> None:
-        body = {
-            "apiVersion": PROFILES[0],
-            "kind": "PhaseProfile",
-            "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
-            "spec": {"class": of_class},
-        }
+        metadata = {"name": key.name, "namespace": key.namespace, **metadata}
+        body = new_object(PROFILES, "PhaseProfile", metadata, spec={"class": of_class})
         self._api.create(path_of(PROFILES, key.namespace), body)
 
     def _adopt(self, vpa: Vpa) -> None:

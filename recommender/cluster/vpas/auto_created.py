@@ -18,7 +18,7 @@ from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import quantities_of
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa, read_vpa
-from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.paths import VPAS, new_object, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.units import MonotonicClock
@@ -131,7 +131,7 @@ class VpaMaker:
             "annotations": {name: text for name, text in _annotations(wanted).items() if text},
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         }
-        body = {"apiVersion": VPAS[0], "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": _spec(wanted)}
+        body = new_object(VPAS, "VerticalPodAutoscaler", metadata, spec=_spec(wanted))
         self._api.create(path_of(VPAS, wanted.key.namespace), body)
 
     def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
@@ -178,15 +178,10 @@ class InPlaceMode:
         return self._probed[0]
 
     def _probe(self, namespace: str) -> bool:
-        body = {
-            "apiVersion": VPAS[0],
-            "kind": "VerticalPodAutoscaler",
-            "metadata": {"generateName": PROBE_NAME, "namespace": namespace},
-            "spec": {
-                "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE_NAME},
-                "updatePolicy": {"updateMode": IN_PLACE},
-            },
-        }
+        target = {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE_NAME}
+        spec = {"targetRef": target, "updatePolicy": {"updateMode": IN_PLACE}}
+        metadata = {"generateName": PROBE_NAME, "namespace": namespace}
+        body = new_object(VPAS, "VerticalPodAutoscaler", metadata, spec=spec)
         try:
             self._api.create(path_of(VPAS, namespace), body, dry_run=True)
         except Invalid as error:

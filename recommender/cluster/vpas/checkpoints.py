@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.paths import VPAS, new_object, path_of
 from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
@@ -222,13 +222,9 @@ class Checkpoints:
         self._api.patch(path, operations, timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
-        body = {
-            "apiVersion": CHECKPOINTS[0],
-            "kind": "VerticalPodAutoscalerCheckpoint",
-            "metadata": {"name": name, "namespace": key.vpa.namespace},
-            "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
-            "status": status,
-        }
+        metadata = {"name": name, "namespace": key.vpa.namespace}
+        spec = {"vpaObjectName": key.vpa.name, "containerName": key.container}
+        body = new_object(CHECKPOINTS, "VerticalPodAutoscalerCheckpoint", metadata, spec=spec, status=status)
         self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITE_TIMEOUT_S)
 
     # -- garbage collection ---------------------------------------------------------------------------------------
