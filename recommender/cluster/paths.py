@@ -1,4 +1,4 @@
-"""API resources: their URL paths, and new objects of them."""
+"""API resources: their URL paths, new objects of them, and patches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ POD_METRICS = ("metrics.k8s.io/v1beta1", "pods")
 
 def new_object(resource: tuple[str, str], kind: str, metadata: Mapping[str, Any], **content: Any) -> dict[str, Any]:
     return {"apiVersion": resource[0], "kind": kind, "metadata": metadata, **content}
+
+
+def json_patch(expected: Mapping[str, Any], added: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A JSON Patch that adds or replaces values, by their paths, of an object that has the expected ones."""
+    parts = (("test", expected), ("add", added))
+    return [{"op": op, "path": path, "value": value} for op, values in parts for path, value in values.items()]
 
 
 def path_of(

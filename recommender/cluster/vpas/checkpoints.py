@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import VPAS, new_object, path_of
+from recommender.cluster.paths import VPAS, json_patch, new_object, path_of
 from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
@@ -212,14 +212,10 @@ class Checkpoints:
             self._create(key, name, status)
 
     def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
-        """Patch the status; the test operations ensure that the object belongs to this container."""
-        operations: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/spec/vpaObjectName", "value": key.vpa.name},
-            {"op": "test", "path": "/spec/containerName", "value": key.container},
-            {"op": "add", "path": "/status", "value": status},
-        ]
+        """Patch the status; only if the object belongs to this container."""
+        ours = {"/spec/vpaObjectName": key.vpa.name, "/spec/containerName": key.container}
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
-        self._api.patch(path, operations, timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
+        self._api.patch(path, json_patch(ours, {"/status": status}), timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
         metadata = {"name": name, "namespace": key.vpa.namespace}
