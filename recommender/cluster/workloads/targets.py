@@ -104,7 +104,7 @@ class Targets:
         return sorted(found, key=lambda pod: pod.key)
 
     def _find_pods(self, namespace: str, target: TargetRef) -> list[Pod]:
-        ref = Ref.of(target.api_version, target.kind, target.name)
+        ref = Ref.of(target)
         what = f"{target.api_version}.{ref}".lstrip(".")
         context = "Cannot read targetRef"
         try:
@@ -185,7 +185,7 @@ class Targets:
         known = self._workloads.get(namespace, ref)
         top, visited, owner = ref, {ref}, known.owner if known is not None else None
         while owner is not None:
-            above = Ref.of_owner(owner)
+            above = Ref.of(owner)
             if above.kind == "Node":
                 raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
             if above in visited:
