@@ -40,10 +40,7 @@ class LeaseTimes:
 
 
 class LeaderElection:
-    """A candidate for a Lease; tries to acquire and renew it on its own thread, also after losing it.
-
-    Its `api` should have a rate limit of its own, and its `identity` be unique among the candidates: see `join`.
-    """
+    """A candidate for a Lease, see `join`; tries to acquire and renew it on its own thread, also after losing it."""
 
     def __init__(
         self,
@@ -79,10 +76,7 @@ class LeaderElection:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate holds the lease and renewed it within the deadline. Check before every write.
-
-        Turns false on its own, before the lease expires, when renewals fail.
-        """
+        """Whether it renewed the lease within the deadline, before others may take it. Check before every write."""
         return self._renewed_in_time() and not self._ended.is_set()
 
     def _renewed_in_time(self) -> bool:

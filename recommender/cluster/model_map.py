@@ -25,8 +25,7 @@ MAX_CONFIG_MAP_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) is None if not
-    annotated."""
+    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) may be unknown."""
 
     key: ObjectKey
     files: Mapping[str, bytes]

@@ -81,10 +81,6 @@ def names_for(workload: Workload) -> tuple[str, str]:
     The plain name is skipped if too long, or if it could be that of a workload class's profile. Container names have no
     dot, so two such VPAs never have checkpoints of the same name (`a-b` and `c`, `a` and `b-c`), and workloads of one
     name and different kinds have VPAs of different names.
-
-    Examples
-    --------
-    The Job `bert-7`: `bert-7.job`. The StatefulSet `bert-7`: `bert-7.statefulset`.
     """
     kind = workload.kind.lower()
     digits = hashlib.sha256(f"{workload.kind}\0{workload.name}".encode()).hexdigest()[:HASH_DIGITS]

@@ -34,10 +34,7 @@ class VpaWriter:
         return self._last_written.get(vpa.key) == hash(vpa.status_json)
 
     def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
-        """Remove conditions from the status of a VPA; nothing is sent if there are none.
-
-        A concurrent change by somebody else is kept, and raises a ClusterError.
-        """
+        """Remove conditions from the status of a VPA, if there are any; a ClusterError if it has changed meanwhile."""
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
             self._send(vpa, wanted)
