@@ -14,9 +14,8 @@ from recommender.cli.grouped import grouped, setting
 from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
-from recommender.cluster.progress.annotations import AnnotationProgress
-from recommender.cluster.progress.logs import LogProgress
 from recommender.cluster.progress.patterns import search
+from recommender.cluster.progress.sources import AnnotationProgress, LogProgress
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource

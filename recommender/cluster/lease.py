@@ -21,7 +21,7 @@ from typing import Any
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
-from recommender.cluster.paths import LEASES, path_of
+from recommender.cluster.paths import LEASES, new_object, path_of
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,7 @@ class LeaseTimes:
 
 
 class LeaderElection:
-    """A candidate for a Lease; tries to acquire and renew it on its own thread, also after losing it.
-
-    Its `api` should have a rate limit of its own, and its `identity` be unique among the candidates: see `join`.
-    """
+    """A candidate for a Lease, see `join`; tries to acquire and renew it on its own thread, also after losing it."""
 
     def __init__(
         self,
@@ -79,10 +76,7 @@ class LeaderElection:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate holds the lease and renewed it within the deadline. Check before every write.
-
-        Turns false on its own, before the lease expires, when renewals fail.
-        """
+        """Whether it renewed the lease within the deadline, before others may take it. Check before every write."""
         return self._renewed_in_time() and not self._ended.is_set()
 
     def _renewed_in_time(self) -> bool:
@@ -167,7 +161,7 @@ class LeaderElection:
             self._api.replace(self._path, {**lease, "spec": spec}, timeout_s=self._timeout_s)
             return
         metadata = {"name": self._name, "namespace": self._namespace}
-        body = {"apiVersion": LEASES[0], "kind": "Lease", "metadata": metadata, "spec": spec}
+        body = new_object(LEASES, "Lease", metadata, spec=spec)
         self._api.create(path_of(LEASES, self._namespace), body, timeout_s=self._timeout_s)
 
     def _held_spec(self, spec: Mapping[str, Any]) -> dict[str, Any]:

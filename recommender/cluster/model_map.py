@@ -13,7 +13,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import CONFIG_MAPS, path_of
+from recommender.cluster.paths import CONFIG_MAPS, new_object, path_of
 from recommender.errors import Misuse
 from recommender.units import format_time
 
@@ -25,8 +25,7 @@ MAX_CONFIG_MAP_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) is None if not
-    annotated."""
+    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) may be unknown."""
 
     key: ObjectKey
     files: Mapping[str, bytes]
@@ -65,7 +64,7 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
         api.patch(path_of(CONFIG_MAPS, *key), {"metadata": {"annotations": annotations}, "binaryData": encoded})
     except NotFound:
         metadata = {"namespace": key.namespace, "name": key.name, "annotations": annotations}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": encoded}
+        body = new_object(CONFIG_MAPS, "ConfigMap", metadata, binaryData=encoded)
         api.create(path_of(CONFIG_MAPS, key.namespace), body)
 
 

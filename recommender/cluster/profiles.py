@@ -12,7 +12,7 @@ from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.paths import path_of
+from recommender.cluster.paths import json_patch, new_object, path_of
 
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
@@ -83,10 +83,7 @@ class ProfileWriter:
         """Write the status of a workload class's profile, which has no owner."""
         name = class_profile_key(key)
         path = path_of(PROFILES, *name, "status")
-        change: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/spec/class", "value": True},  # otherwise it belongs to a VPA
-            {"op": "add", "path": "/status", "value": dict(status)},
-        ]
+        change = json_patch({"/spec/class": True}, {"/status": dict(status)})  # otherwise it belongs to a VPA
         try:
             self._api.patch(path, change)
         except NotFound:
@@ -99,20 +96,13 @@ class ProfileWriter:
             self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 
     def _create(self, key: ObjectKey, *, of_class: bool, **metadata: Any) -> None:
-        body = {
-            "apiVersion": PROFILES[0],
-            "kind": "PhaseProfile",
-            "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
-            "spec": {"class": of_class},
-        }
+        metadata = {"name": key.name, "namespace": key.namespace, **metadata}
+        body = new_object(PROFILES, "PhaseProfile", metadata, spec={"class": of_class})
         self._api.create(path_of(PROFILES, key.namespace), body)
 
     def _adopt(self, vpa: Vpa) -> None:
         """Adopt the profile of a former VPA of this name, but not that of a workload class."""
-        change: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/spec/class", "value": False},
-            {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(vpa)]},
-        ]
+        change = json_patch({"/spec/class": False}, {"/metadata/ownerReferences": [_owner(vpa)]})
         try:
             self._api.patch(path_of(PROFILES, *vpa.key), change)
         except Invalid as error:

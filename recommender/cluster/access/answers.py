@@ -23,9 +23,6 @@ all others."""
 _STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 """A string, or a bracket outside of strings."""
 
-NAMESPACE_TERMINATING = "NamespaceTerminating"
-"""Cause of a 403 for creating something in a namespace that is being deleted: no permission is missing."""
-
 _BY_STATUS: Mapping[int, type[errors.ApiError]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
@@ -38,13 +35,10 @@ _BY_STATUS: Mapping[int, type[errors.ApiError]] = {
 
 
 def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> errors.ApiError:
-    """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted.
-
-    `request` is method and path, for the message; `retry_after` the header of that name.
-    """
+    """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted."""
     kind = _BY_STATUS.get(status) or (errors.Invalid if 400 <= status < 500 else errors.ServerFailed)
-    if kind is errors.Forbidden and NAMESPACE_TERMINATING in _causes(body):
-        kind = errors.NotFound
+    if kind is errors.Forbidden and "NamespaceTerminating" in _causes(body):
+        kind = errors.NotFound  # it is being deleted, and nothing can be created in it: no permission is missing
     message = body.get("message") if isinstance(body, dict) else None
     shown = " ".join(str(message).split())[:MAX_MESSAGE_CHARS] if message else "the server did not say why"
     wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None

@@ -280,8 +280,7 @@ def connect(
 ) -> Api:
     """A client for the API server of our pod, or of a kubeconfig; nothing is sent yet. For errors see `Credentials`.
 
-    The defaults of `qps` and `burst` are the default recommender's; `user_agent` names us in the audit log of the
-    server.
+    The defaults of `qps` and `burst` are the default recommender's.
     """
     # Importing the client library is a third of the startup time; --help, --check and offline commands skip it.
     from recommender.cluster.access.credentials import Credentials  # noqa: PLC0415

@@ -46,15 +46,11 @@ class Credentials:
     ) -> None:
         self._kubeconfig, self._context, self._clock = kubeconfig, context, clock
         self._lock = threading.Lock()
-        self._generation = 0
+        self.generation = 0
+        """Number of reloads so far; a request remembers which one it was sent with."""
         self._headers: Mapping[str, str] = {}
         self._expires_s = -math.inf
         self._apply(self._load())
-
-    @property
-    def generation(self) -> int:
-        """Number of reloads so far; a request remembers which one it was sent with."""
-        return self._generation
 
     @property
     def server(self) -> str:
@@ -72,9 +68,9 @@ class Credentials:
     def reload(self, used_generation: int) -> None:
         """Reload everything, unless another thread has since generation `used_generation`."""
         with self._lock:
-            if self._generation == used_generation:
+            if self.generation == used_generation:
                 self._apply(self._load())
-                self._generation += 1
+                self.generation += 1
 
     def _auth_headers(self) -> dict[str, str]:
         try:

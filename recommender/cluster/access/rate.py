@@ -75,10 +75,7 @@ def backed_off_s(first_s: float, failures: int, most_s: float) -> float:
 
 
 class Backoff:
-    """Exponential backoff with jitter.
-
-    The limit doubles from `min_s` to `max_s`; each wait is drawn from its upper half.
-    """
+    """Exponential backoff: each wait is drawn from the upper half of a limit that doubles from `min_s` to `max_s`."""
 
     def __init__(self, min_s: float, max_s: float, chance: random.Random) -> None:
         self._min_s, self._max_s, self._chance = min_s, max_s, chance

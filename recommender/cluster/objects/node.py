@@ -77,16 +77,15 @@ def read_quota(raw: Fields) -> Quota | None:
     limits = _remaining(hard, used, "limits.")
     scopes = [
         *(Requirement(name, EXISTS) for name in spec.texts("scopes")),
-        *map(_scope, spec.child("scopeSelector").children("matchExpressions")),
+        *(
+            Requirement(one.required("scopeName"), one.required("operator"), frozenset(one.texts("values")))
+            for one in spec.child("scopeSelector").children("matchExpressions")
+        ),
     ]
     if any(one.key == "BestEffort" for one in scopes) or min(*requests, *limits) == math.inf:
         return None
     known = LabelSelector(tuple(one for one in scopes if one.key in SCOPES))
     return Quota(read_key(raw.child("metadata")), requests, limits, known)
-
-
-def _scope(entry: Fields) -> Requirement:
-    return Requirement(entry.required("scopeName"), entry.required("operator"), frozenset(entry.texts("values")))
 
 
 def _remaining(hard: Fields, used: Fields, *prefixes: str) -> Pair:

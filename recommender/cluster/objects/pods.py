@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
@@ -188,7 +187,7 @@ def read_pod(raw: Fields) -> Pod:
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
         tolerations=tuple(
-            _toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
+            Toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
             for one in spec.children("tolerations")
         ),
         created_s=or_nan(metadata.time_s("creationTimestamp")),
@@ -200,7 +199,11 @@ def read_pod(raw: Fields) -> Pod:
         ),
         extra_requests=_pair_in(added),
         min_requests=_pair_in(minimum),
-        resizes=tuple(_read_resizes(status)),
+        resizes=tuple(
+            ResizeCondition(one.text("type"), one.text("reason"), one.text("message"), one.time_s("lastTransitionTime"))
+            for one in status.children("conditions")
+            if one.text("type") in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and one.text("status") == "True"
+        ),
         resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
         has_deadline="activeDeadlineSeconds" in spec,
@@ -236,15 +239,3 @@ def _read_termination(state: Fields) -> Termination | None:
         return None
     end = state.child("terminated")
     return Termination(end.text("reason"), end.time_s("startedAt"), end.time_s("finishedAt"), end.integer("exitCode"))
-
-
-_toleration = lru_cache(maxsize=1024)(Toleration)
-"""Cached: every pod has the same two default tolerations."""
-
-
-def _read_resizes(status: Fields) -> list[ResizeCondition]:
-    return [
-        ResizeCondition(c.text("type"), c.text("reason"), c.text("message"), c.time_s("lastTransitionTime"))
-        for c in status.children("conditions")
-        if c.text("type") in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and c.text("status") == "True"
-    ]

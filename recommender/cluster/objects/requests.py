@@ -46,7 +46,7 @@ class Resizes:
 
     def requests_of(self, container: Fields) -> Amounts:
         """The requests of a container that count."""
-        requested = _requests(container.child("resources"))
+        requested = _declared(container.child("resources").child("requests"))
         status = self._containers.get(container.text("name"))
         return requested if status is None else self._counted(requested, status)
 
@@ -55,7 +55,8 @@ class Resizes:
         return self._counted(requested, self._pod)
 
     def _counted(self, requested: Amounts, status: Fields) -> Amounts:
-        present = _maximum(_requests(status.child("resources")), _declared(status.child("allocatedResources")))
+        in_force, allocated = status.child("resources").child("requests"), status.child("allocatedResources")
+        present = _maximum(_declared(in_force), _declared(allocated))
         without, larger = {**requested, **present}, _maximum(requested, present)
         return without if larger != without and self._infeasible else larger
 
@@ -87,7 +88,7 @@ def extra_requests(spec: Fields, resizes: Resizes) -> tuple[Amounts, Amounts]:
             starting[resource] = max(starting.get(resource, 0.0), amount)
         if container.text("restartPolicy") == "Always":
             sidecars = _sum(sidecars, requests)
-    overhead, of_pod = _declared(spec.child("overhead")), _requests(spec.child("resources"))
+    overhead, of_pod = _declared(spec.child("overhead")), _declared(spec.child("resources").child("requests"))
     minimum = {name: amount + overhead.get(name, 0.0) for name, amount in (starting | of_pod).items()}
     return _sum(sidecars, overhead), resizes.of_pod(minimum) if of_pod else minimum
 
@@ -110,10 +111,6 @@ def counted_amount(resource: str, amount: float) -> float:
 def extended_resources(needs: Amounts) -> dict[str, float]:
     """The extended resources, whose names have a domain prefix."""
     return {name: amount for name, amount in needs.items() if "/" in name and amount > 0.0}
-
-
-def _requests(resources: Fields) -> dict[str, float]:
-    return _declared(resources.child("requests")) if resources.raw else {}
 
 
 def _declared(resources: Fields) -> dict[str, float]:

@@ -8,7 +8,6 @@ Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,8 +25,6 @@ KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-nam
 QUEUED = "Kueue admits its pods one by one, and deletes an admitted one whose requests change"
 
 POD_LEVEL = "its pods have pod-level resources: the API server refuses any whose containers request more than these"
-
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class Resizability(NamedTuple):
@@ -64,11 +61,11 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
     return ""
 
 
-def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = NO_LABELS) -> Resizability:
+def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] | None = None) -> Resizability:
     """Read the spec of a pod or a template; `qos`, the `qosClass` in the status, and `labels` are those of a pod."""
     containers = [container.child("resources") for container in spec.children("containers")]
     initial = [container.child("resources") for container in spec.children("initContainers")]
-    return _shared(
+    return Resizability(
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
         frozenset(
@@ -79,11 +76,8 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = N
         ),
         any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
         "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text("kubernetes.io/os")),
-        labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
+        labels is not None and labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
-
-
-_shared = lru_cache(maxsize=64)(Resizability)
 
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
@@ -136,15 +130,7 @@ def read_templates(spec: Fields) -> Templates:
         found.add(resizability)
         for name, pair in requests:
             declared.setdefault(name, set()).add(pair)
-    return _shared_templates(
-        frozenset(found), tuple(sorted((name, *pairs) for name, pairs in declared.items() if len(pairs) == 1))
-    )
-
-
-@lru_cache(maxsize=256)
-def _shared_templates(resizability: frozenset[Resizability], declared: tuple[tuple[str, Pair], ...]) -> Templates:
-    """Cached, since thousands of controllers have equal templates."""
-    return Templates(resizability, MappingProxyType(dict(declared)))
+    return Templates(frozenset(found), {name: pair for name, (pair, *others) in declared.items() if not others})
 
 
 def _templates_in(raw: Any) -> Iterator[Any]:

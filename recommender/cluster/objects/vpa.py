@@ -81,6 +81,10 @@ class Vpa:
         return [(container, policy) for container, policy in found if policy.mode != "Off" and policy.controlled]
 
 
+def read_target(ref: Fields) -> TargetRef:
+    return TargetRef(ref.text("apiVersion"), ref.required("kind"), ref.required("name"))
+
+
 def _read_bound(resources: Fields) -> Limits:
     cpu, memory = resources.quantity("cpu"), resources.quantity("memory")
     return (cpu or None, memory or None)
@@ -106,7 +110,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
 @reads("VerticalPodAutoscaler")
 def read_vpa(raw: Fields) -> Vpa:
     metadata, spec = raw.child("metadata"), raw.child("spec")
-    target, update = spec.child("targetRef"), spec.child("updatePolicy")
+    update = spec.child("updatePolicy")
     return Vpa(
         key=read_key(metadata),
         uid=metadata.text("uid"),
@@ -114,7 +118,7 @@ def read_vpa(raw: Fields) -> Vpa:
         created_s=or_nan(metadata.time_s("creationTimestamp")),
         labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
-        target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
+        target=read_target(spec.child("targetRef")),
         update_mode=update.text("updateMode") or "Recreate",
         recommenders=tuple(entry.text("name") for entry in spec.children("recommenders")),
         policies=tuple(_read_policy(p) for p in spec.child("resourcePolicy").children("containerPolicies")),

@@ -11,9 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.metadata import ObjectKey
@@ -69,16 +68,9 @@ def _ended_runs(container: ContainerState) -> dict[int, Termination]:
     return {number: end for number, end in runs if end is not None}
 
 
-class Eviction(NamedTuple):
-    """An eviction event, and its observations of containers that used too much memory."""
-
-    uid: str
-    ooms: tuple[OomObservation, ...]
-
-
 @reads("Event")
-def read_eviction(raw: Fields) -> Eviction | None:
-    """Read an `Evicted` event; None if the node lacked something other than memory, or the details are missing."""
+def read_eviction(raw: Fields) -> tuple[OomObservation, ...] | None:
+    """The containers that used too much memory, by an `Evicted` event; None without any, or without the details."""
     metadata, involved = raw.child("metadata"), raw.child("involvedObject")
     if raw.text("reason") != "Evicted" or involved.text("kind") != "Pod":
         return None
@@ -96,7 +88,7 @@ def read_eviction(raw: Fields) -> Eviction | None:
         for container, usage, resource in zip(containers, used, starved, strict=True)
         if resource == "memory"
     )
-    return Eviction(metadata.text("uid"), ooms) if ooms else None
+    return ooms or None
 
 
 def _bytes(usage: str, metadata: Fields) -> float:
@@ -109,9 +101,8 @@ def _bytes(usage: str, metadata: Fields) -> float:
 class OomQueue:
     """A queue of OOM kills between the watching threads and the round.
 
-    Beyond `max_length` the oldest of a namespace are dropped, not those of others: anybody can write events.
-
-    Evictions from before the queue was created are already in the checkpoint.
+    Beyond `max_length` the oldest of a namespace are dropped, not those of others: anybody can write events. Evictions
+    from before the queue was created are already in the checkpoint.
     """
 
     def __init__(self, clock: WallClock = time.time, max_length: int = 1000) -> None:
@@ -122,10 +113,9 @@ class OomQueue:
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._add(ooms_of_change(old, new, self._clock()))
 
-    def eviction_changed(self, old: Eviction | None, new: Eviction | None) -> None:
+    def eviction_changed(self, old: Collection[OomObservation] | None, new: Collection[OomObservation] | None) -> None:
         """Change handler for the events selected by `EVICTIONS`, including their expiry."""
-        if new is not None and (old is None or old.uid != new.uid):
-            self._add(oom for oom in new.ooms if oom.when_s >= self._since_s)
+        self._add(oom for oom in new or () if oom.when_s >= self._since_s and oom not in (old or ()))
 
     def drain(self) -> list[OomObservation]:
         """Remove and return the kills since the last call, those of a namespace in order of observation."""

@@ -17,8 +17,8 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import quantities_of
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vpa
-from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vpa, read_vpa
+from recommender.cluster.paths import VPAS, new_object, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.records import ContainerPolicy, Limits
@@ -82,10 +82,6 @@ def names_for(workload: Workload) -> tuple[str, str]:
     The plain name is skipped if too long, or if it could be that of a workload class's profile. Container names have no
     dot, so two such VPAs never have checkpoints of the same name (`a-b` and `c`, `a` and `b-c`), and workloads of one
     name and different kinds have VPAs of different names.
-
-    Examples
-    --------
-    The Job `bert-7`: `bert-7.job`. The StatefulSet `bert-7`: `bert-7.statefulset`.
     """
     kind = workload.kind.lower()
     digits = hashlib.sha256(f"{workload.kind}\0{workload.name}".encode()).hexdigest()[:HASH_DIGITS]
@@ -111,8 +107,8 @@ def is_edited(vpa: Vpa) -> bool:
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
     annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
-    as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
-    return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
+    wanted_annotations = (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
+    return (annotations, _fields_of(vpa)) == (wanted_annotations, _wanted_fields(wanted))
 
 
 class VpaMaker:
@@ -132,7 +128,7 @@ class VpaMaker:
             "annotations": {name: text for name, text in _annotations(wanted).items() if text},
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         }
-        body = {"apiVersion": VPAS[0], "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": _spec(wanted)}
+        body = new_object(VPAS, "VerticalPodAutoscaler", metadata, spec=_spec(wanted))
         self._api.create(path_of(VPAS, wanted.key.namespace), body)
 
     def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
@@ -179,15 +175,10 @@ class InPlaceMode:
         return self._probed[0]
 
     def _probe(self, namespace: str) -> bool:
-        body = {
-            "apiVersion": VPAS[0],
-            "kind": "VerticalPodAutoscaler",
-            "metadata": {"generateName": PROBE_NAME, "namespace": namespace},
-            "spec": {
-                "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE_NAME},
-                "updatePolicy": {"updateMode": IN_PLACE},
-            },
-        }
+        target = {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE_NAME}
+        spec = {"targetRef": target, "updatePolicy": {"updateMode": IN_PLACE}}
+        metadata = {"generateName": PROBE_NAME, "namespace": namespace}
+        body = new_object(VPAS, "VerticalPodAutoscaler", metadata, spec=spec)
         try:
             self._api.create(path_of(VPAS, namespace), body, dry_run=True)
         except Invalid as error:
@@ -233,11 +224,7 @@ def _fields_of(vpa: Vpa) -> _VpaFields:
 
 
 def _wanted_fields(wanted: WantedVpa) -> _VpaFields:
-    workload, settings = wanted.workload, wanted.settings
-    target = TargetRef(workload.api_version, workload.kind, workload.name)
-    bounds = settings.min_allowed, settings.max_allowed
-    policy = ContainerPolicy("*", "Auto", *bounds, controlled_values=settings.controlled_values)
-    return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
+    return _fields_of(read_vpa({"metadata": {"name": wanted.name}, "spec": _spec(wanted)}))
 
 
 def _digest(fields: _VpaFields) -> str:

@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.paths import VPAS, json_patch, new_object, path_of
 from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,8 @@ class Checkpoints:
         waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, never)[1], vpa))
         for place, vpa in enumerate(waiting):
             over_limit = vpa in self._written_s and report.written + report.failed >= max_writes
-            if over_limit or self._clock() >= deadline_s:
+            # When unreachable, the others would time out too, one after the other.
+            if report.unreachable or over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
             by_container = statuses[vpa]()
@@ -164,9 +165,6 @@ class Checkpoints:
             if by_container:  # a VPA without any status yet stays at the head of the queue
                 last_s = self._clock()
                 self._written_s[vpa] = self._written_s.get(vpa, (last_s, last_s))[0], last_s
-            if report.unreachable:  # the others would time out too, one after the other
-                report.left = len(waiting) - place - 1
-                break
         return report
 
     def _is_due(self, vpa: ObjectKey, now_s: float, interval_s: float) -> bool:
@@ -217,23 +215,15 @@ class Checkpoints:
             self._create(key, name, status)
 
     def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
-        """Patch the status; the test operations ensure that the object belongs to this container."""
-        operations: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/spec/vpaObjectName", "value": key.vpa.name},
-            {"op": "test", "path": "/spec/containerName", "value": key.container},
-            {"op": "add", "path": "/status", "value": status},
-        ]
+        """Patch the status; only if the object belongs to this container."""
+        ours = {"/spec/vpaObjectName": key.vpa.name, "/spec/containerName": key.container}
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
-        self._api.patch(path, operations, timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
+        self._api.patch(path, json_patch(ours, {"/status": status}), timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
-        body = {
-            "apiVersion": CHECKPOINTS[0],
-            "kind": "VerticalPodAutoscalerCheckpoint",
-            "metadata": {"name": name, "namespace": key.vpa.namespace},
-            "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
-            "status": status,
-        }
+        metadata = {"name": name, "namespace": key.vpa.namespace}
+        spec = {"vpaObjectName": key.vpa.name, "containerName": key.container}
+        body = new_object(CHECKPOINTS, "VerticalPodAutoscalerCheckpoint", metadata, spec=spec, status=status)
         self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITE_TIMEOUT_S)
 
     # -- garbage collection ---------------------------------------------------------------------------------------

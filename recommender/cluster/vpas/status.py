@@ -69,8 +69,9 @@ def is_fetching_history(vpa: Vpa) -> bool:
 
 def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) -> dict[str, ContainerRecommendation]:
     """The recommendations in a status by container, without `exclude`; malformed entries are skipped."""
-    found = {}
-    for entry in _containers(status):
+    found, recommendation = {}, status.get("recommendation")
+    entries = recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None
+    for entry in _list(entries):
         try:
             name = str(entry["containerName"])
             if name in exclude:
@@ -82,11 +83,10 @@ def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) 
     return found
 
 
-def _entry(recommendation: ContainerRecommendation) -> Json:
+def _entry(one: ContainerRecommendation) -> Json:
     """Only cpu and memory: with any other key the updater would consider every pod out of range forever."""
-    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
-    resources = dict(zip(BOUNDS, map(quantities_of, amounts), strict=True))
-    return {"containerName": recommendation.container, **resources}
+    amounts = zip(BOUNDS, (one.target, one.lower, one.upper, one.uncapped), strict=True)
+    return {"containerName": one.container, **{name: quantities_of(pair) for name, pair in amounts}}
 
 
 def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
@@ -109,11 +109,6 @@ def _conditions(old: list[Json], new: Mapping[str, Condition | None], now_s: flo
         present[kind] = {"type": kind, "status": condition.status, "lastTransitionTime": kept or format_time(now_s)}
         present[kind] |= {name: text for name in ("reason", "message") if (text := getattr(condition, name))}
     return [present[kind] for kind in sorted(present)]
-
-
-def _containers(status: Mapping[str, Any]) -> list[Any]:
-    recommendation = status.get("recommendation")
-    return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
 def same_status(one: Any, other: Any, *, amounts: bool = False) -> bool:

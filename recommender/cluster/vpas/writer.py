@@ -9,7 +9,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
-from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.paths import VPAS, json_patch, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
 from recommender.units import WallClock
@@ -34,10 +34,7 @@ class VpaWriter:
         return self._last_written.get(vpa.key) == hash(vpa.status_json)
 
     def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
-        """Remove conditions from the status of a VPA; nothing is sent if there are none.
-
-        A concurrent change by somebody else is kept, and raises a ClusterError.
-        """
+        """Remove conditions from the status of a VPA, if there are any; a ClusterError if it has changed meanwhile."""
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
             self._send(vpa, wanted)
@@ -81,11 +78,8 @@ class VpaWriter:
         return current if current.uid == vpa.uid else None
 
     def _send(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
-        patch: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": vpa.uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": vpa.resource_version},
-            {"op": "add", "path": "/status", "value": status},
-        ]
+        unchanged = {"/metadata/uid": vpa.uid, "/metadata/resourceVersion": vpa.resource_version}
+        patch = json_patch(unchanged, {"/status": status})
         self._last_written.pop(vpa.key, None)
         self._api.patch(path_of(VPAS, *vpa.key, "status"), patch, metadata_only=True)
         self._last_written[vpa.key] = hash(json_of(status))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.vpa import read_target
 from recommender.cluster.workloads.ownership import Ref, phasewise_entries
 from recommender.records import RESOURCES
 
@@ -54,5 +55,4 @@ def read_scaler(raw: Fields) -> Scaler | None:
     measured = [metric.child(source) for metric in metrics for source in ("resource", "containerResource")]
     if not any(one.text("name") in RESOURCES and "averageUtilization" in one.child("target") for one in measured):
         return None
-    ref = Ref.of(target.text("apiVersion"), target.required("kind"), target.required("name"))
-    return Scaler(read_key(raw.child("metadata")), ref)
+    return Scaler(read_key(raw.child("metadata")), Ref.of(read_target(target)))

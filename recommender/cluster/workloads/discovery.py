@@ -72,8 +72,7 @@ class Discovery:
 
 
 def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
-    """The resources of the given (group, kind) that the server has now, in the preferred version of the group or the
-    first that has it; not cached."""
+    """The resources of (group, kind) that the server has now, in the preferred version of the group if it has them."""
     groups = {group for group, _ in kinds}
     found: dict[tuple[str, str], Resource] = {}
     for group, versions in _read_groups(api.get("/apis")).items():

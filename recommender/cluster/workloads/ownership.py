@@ -13,6 +13,7 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import NO_TEMPLATES, Templates, read_templates
 from recommender.cluster.objects.selectors import IN, LabelSelector
+from recommender.cluster.objects.vpa import TargetRef
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -41,14 +42,10 @@ class Ref(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, api_version: str, kind: str, name: str) -> Ref:
+    def of(cls, one: TargetRef | OwnerRef) -> Ref:
         """Make a reference; well-known kinds have no group here, since the kind is unique."""
-        group = "" if kind in WELL_KNOWN else api_version.rpartition("/")[0]
-        return cls(group, kind, name)
-
-    @classmethod
-    def of_owner(cls, owner: OwnerRef) -> Ref:
-        return cls.of(owner.api_version, owner.kind, owner.name)
+        group = "" if one.kind in WELL_KNOWN else one.api_version.rpartition("/")[0]
+        return cls(group, one.kind, one.name)
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -82,7 +79,7 @@ class Workload:
 
     @property
     def ref(self) -> Ref:
-        return Ref.of(self.api_version, self.kind, self.key.name)
+        return Ref.of(TargetRef(self.api_version, self.kind, self.key.name))
 
 
 def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
@@ -104,7 +101,10 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
             selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
             owner=read_controller(metadata),
             api_version=api_version or WELL_KNOWN[kind][0],
-            finished=_is_finished(raw.child("status")),
+            finished=any(
+                one.text("type") in FINISHED_CONDITIONS and one.text("status") == "True"
+                for one in raw.child("status").children("conditions")
+            ),
             deleting="deletionTimestamp" in metadata,
             templates=read_templates(raw.child("spec")),
             replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
@@ -115,20 +115,13 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
 
 def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
     if kind == "CronJob":
-        template = spec.child("jobTemplate").child("spec").child("template")
-        selector = LabelSelector.of_labels(template.child("metadata").string_map("labels"))
+        template = spec.child("jobTemplate").child("spec").child("template").child("metadata")
+        selector = LabelSelector.of_labels(template.string_map("labels"))
     elif kind == "ReplicationController":
         selector = LabelSelector.of_labels(spec.string_map("selector"))
     else:
         selector = LabelSelector.of_fields(spec.child("selector"))
     return selector if selector.requirements else None
-
-
-def _is_finished(status: Fields) -> bool:
-    return any(
-        condition.text("type") in FINISHED_CONDITIONS and condition.text("status") == "True"
-        for condition in status.children("conditions")
-    )
 
 
 def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
@@ -212,7 +205,7 @@ def _keys_of_pod(pod: Pod) -> Iterator[Hashable]:
     for label, value in pod.labels.items():
         yield pod.key.namespace, label, value
     if pod.owner is not None:
-        yield pod.key.namespace, Ref.of_owner(pod.owner)
+        yield pod.key.namespace, Ref.of(pod.owner)
 
 
 class Workloads(Index[Ref, Workload]):
@@ -231,7 +224,7 @@ class Workloads(Index[Ref, Workload]):
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
         """Yield controllers from an owner upwards, at most `MAX_OWNERS`; an unknown one comes with None and ends it."""
         visited: set[Ref] = set()
-        while owner is not None and (ref := Ref.of_owner(owner)) not in visited and len(visited) < MAX_OWNERS:
+        while owner is not None and (ref := Ref.of(owner)) not in visited and len(visited) < MAX_OWNERS:
             visited.add(ref)
             workload = self.get(namespace, ref)
             yield ref, workload
@@ -247,4 +240,4 @@ class Workloads(Index[Ref, Workload]):
 
 def _keys_of_workload(workload: Workload) -> Iterator[Hashable]:
     if workload.owner is not None:
-        yield workload.key.namespace, Ref.of_owner(workload.owner)
+        yield workload.key.namespace, Ref.of(workload.owner)

@@ -52,8 +52,7 @@ FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
-    """What is known about a scale subresource: its selector, possibly empty, and the owner of the scaled object, if it
-    has it; or the message of a failure."""
+    """About a scale subresource: its selector, possibly empty, and the owner of the scaled object; or why it failed."""
 
     outcome: Outcome
     selector: str = ""

@@ -55,10 +55,6 @@ class _Unresolved(Exception):
         super().__init__(problem)
         self.problem, self.transient = problem, transient
 
-    def with_context(self, what: str) -> _Unresolved:
-        """The same error, as the reason of another problem."""
-        return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
-
 
 class Targets:
     """Resolves targets to pods, cached until something in the namespace changes.
@@ -108,16 +104,16 @@ class Targets:
         return sorted(found, key=lambda pod: pod.key)
 
     def _find_pods(self, namespace: str, target: TargetRef) -> list[Pod]:
-        ref = Ref.of(target.api_version, target.kind, target.name)
+        ref = Ref.of(target)
         what = f"{target.api_version}.{ref}".lstrip(".")
+        context = "Cannot read targetRef"
         try:
             found = self._pods_of(namespace, target, ref)
-        except _Unresolved as error:
-            raise error.with_context("Cannot read targetRef") from error
-        try:
+            context = f"Cannot tell whether {what} is controlled by something else"
             top = self._top_most(namespace, ref)
         except _Unresolved as error:
-            raise error.with_context(f"Cannot tell whether {what} is controlled by something else") from error
+            problem = f"{context}. Reason: {error.problem}" if error.problem else ""
+            raise _Unresolved(problem, error.transient) from error
         if top != ref:
             raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
         return [pod for pod in found if not self._belongs_elsewhere(pod, ref)]
@@ -189,7 +185,7 @@ class Targets:
         known = self._workloads.get(namespace, ref)
         top, visited, owner = ref, {ref}, known.owner if known is not None else None
         while owner is not None:
-            above = Ref.of_owner(owner)
+            above = Ref.of(owner)
             if above.kind == "Node":
                 raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
             if above in visited:

@@ -30,17 +30,14 @@ DISCOVERY_INTERVAL_S = 10.0
 
 
 class TrainingJobs:
-    """Watches the objects of these kinds as `Workload`s, on its own threads, in one namespace or all.
-
-    `wrap_parser` may wrap the parser to skip objects that do not concern us.
-    """
+    """Watches training jobs on its own threads, in one namespace or all; `wrap_parser` may skip some of them."""
 
     def __init__(
         self,
         api: Api,
         on_change: OnChange[Workload],
-        namespace: str | None = None,
-        wrap_parser: Callable[[Parse[Workload]], Parse[Workload]] = lambda parse: parse,
+        namespace: str | None,
+        wrap_parser: Callable[[Parse[Workload]], Parse[Workload]],
     ) -> None:
         self._api, self._on_change, self._namespace, self._wrap_parser = api, on_change, namespace, wrap_parser
         self._watched: dict[tuple[str, str], tuple[Resource, Reflector[Any]]] = {}

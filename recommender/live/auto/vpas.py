@@ -67,7 +67,7 @@ class Planner:
                 self._ours[vpa.owner.uid].append(vpa)
             else:
                 foreign.append(vpa)
-        self._foreign_vpas = {Ref.of(v.target.api_version, v.target.kind, v.target.name): v.key.name for v in foreign}
+        self._foreign_vpas = {Ref.of(vpa.target): vpa.key.name for vpa in foreign}
         self._vpa_below = {upper: name for ref, name in self._foreign_vpas.items() for upper in self._ancestors(ref)}
         self._foreign_names = {vpa.key.name for vpa in foreign}
         self._scalers = view.scalers(namespace.name)
@@ -132,7 +132,7 @@ class Planner:
     def _job_set_of(self, workload: Workload) -> Workload | None:
         """The JobSet that a Job belongs to: its labels and annotations also apply to the Job."""
         owner = workload.owner
-        return self._workloads.get(Ref.of_owner(owner)) if owner is not None and owner.kind == JOB_SET else None
+        return self._workloads.get(Ref.of(owner)) if owner is not None and owner.kind == JOB_SET else None
 
     def _check_label(self, about: str, labels: Mapping[str, str]) -> None:
         if (value := labels.get(AUTO, "true")) not in ("true", "false"):
@@ -147,7 +147,7 @@ class Planner:
         """The known chain of controllers above a controller, at most `MAX_OWNERS`."""
         seen = {ref}
         while (workload := self._workloads.get(ref)) is not None and workload.owner is not None:
-            ref = Ref.of_owner(workload.owner)
+            ref = Ref.of(workload.owner)
             if ref in seen or len(seen) > MAX_OWNERS:
                 return
             seen.add(ref)

@@ -323,8 +323,7 @@ class ClusterView(View):
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
     def _target_of(self, vpa: Vpa) -> Workload | None:
-        target = vpa.target
-        return self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
+        return self.workloads.get(vpa.key.namespace, Ref.of(vpa.target))
 
     def _require_lead(self) -> None:
         if not self._leads():

@@ -11,7 +11,6 @@ from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.usage.oom import (
-    Eviction,
     OomObservation,
     OomQueue,
     ooms_of_change,
@@ -160,7 +159,7 @@ def event(
 def test_an_eviction_names_the_containers_that_used_too_much_memory(raw: Json, kills: list[tuple[str, int]]) -> None:
     eviction = read_eviction(raw)
     wanted = tuple(OomObservation(ObjectKey("team", "job-0"), name, FIRST_END_S, mib * MIB) for name, mib in kills)
-    assert (eviction.ooms if eviction else ()) == wanted
+    assert (eviction or ()) == wanted
 
 
 def test_an_eviction_with_a_malformed_amount_is_refused_by_name() -> None:
@@ -183,17 +182,17 @@ def test_invented_evictions_in_one_namespace_do_not_drop_the_kills_of_another() 
     queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
     real = OomObservation(ObjectKey("team", "job"), "main", SEEN_S, 1.0)
     invented = [OomObservation(ObjectKey("other", f"p{number}"), "main", SEEN_S, 1.0) for number in range(9)]
-    queue.eviction_changed(None, Eviction("e1", (real,)))
-    queue.eviction_changed(None, Eviction("e2", tuple(invented)))
+    queue.eviction_changed(None, (real,))
+    queue.eviction_changed(None, tuple(invented))
     assert queue.drain() == [real, *invented[-2:]]
 
 
 def test_evictions_before_the_start_and_repeated_ones_do_not_count() -> None:
     oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0)
-    old, new = Eviction("e1", (oom,)), Eviction("e2", (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),))
+    old, new = (oom,), (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),)
     queue = OomQueue(clock=lambda: SEEN_S)
     queue.eviction_changed(None, old)
     queue.eviction_changed(None, new)
     queue.eviction_changed(new, new)
     queue.eviction_changed(new, None)
-    assert queue.drain() == list(new.ooms)
+    assert queue.drain() == list(new)

@@ -13,9 +13,8 @@ import pytest
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.progress import logs as logs_of_pods
-from recommender.cluster.progress.annotations import AnnotationProgress
-from recommender.cluster.progress.logs import LogProgress
+from recommender.cluster.progress import sources
+from recommender.cluster.progress.sources import AnnotationProgress, LogProgress
 from recommender.readings import ProgressUpdate, Reading, Stage
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.clock import Clock
@@ -131,8 +130,8 @@ def test_pods_of_namespaces_with_slow_patterns_are_searched_last_and_in_turn(
         cpu.now_s += 2.0
         return [{} for _ in lines]
 
-    monkeypatch.setattr(logs_of_pods, "search", search_slowly)
-    monkeypatch.setattr(logs_of_pods, "thread_time", cpu)
+    monkeypatch.setattr(sources, "search", search_slowly)
+    monkeypatch.setattr(sources, "thread_time", cpu)
     source, slow = TimedLogProgress(api), [a_pod(name, name, namespace="slow") for name in "ab"]
     server.answers = [log_of("2026-01-01T00:00:00Z x")] * 8
     for turn in range(3):
@@ -178,7 +177,7 @@ def test_a_log_that_has_failed_for_a_week_keeps_no_other_log_from_being_read(
 
     source, broken = TimedLogProgress(api), a_pod("broken")
     with monkeypatch.context() as patch:
-        patch.setattr(logs_of_pods, "read_log", fails)
+        patch.setattr(sources, "read_log", fails)
         for minutes in range(0, 7 * 24 * 60, 8):
             source.take([broken], NOW_S + 60.0 * minutes)
     server.answers = [log_of("2026-01-01T00:00:00Z loss=1"), status(500, "the kubelet does not answer")]
@@ -227,7 +226,7 @@ def test_a_round_reads_for_a_limited_time_and_the_next_continues_with_the_rest(s
     assert [path.split("/")[-2] for path, _ in requests_to(server)] == ["p0", "p1", "p2", "p3", "p4", "p0"]
 
 
-def test_logs_of_pods_that_do_not_run_or_opt_out_are_not_requested(server: FakeServer, api: Api) -> None:
+def test_sources_that_do_not_run_or_opt_out_are_not_requested(server: FakeServer, api: Api) -> None:
     assert TimedLogProgress(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
     assert not server.requests
 

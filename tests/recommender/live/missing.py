@@ -24,7 +24,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.profiles import ProfileWriter, read_profile
-from recommender.cluster.progress.logs import read_log
+from recommender.cluster.progress.sources import read_log
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.vpas.auto_created import Settings as Making
 from recommender.cluster.vpas.auto_created import VpaMaker, WantedVpa

@@ -318,7 +318,7 @@ def worlds(draw: st.DrawFn) -> World:
 def label_of(world: World, workload: Workload) -> str | None:
     """Its own label, else that of its JobSet, else that of its namespace."""
     owner = workload.owner
-    job_set = world.workloads.get(Ref.of_owner(owner)) if owner is not None and owner.kind == "JobSet" else None
+    job_set = world.workloads.get(Ref.of(owner)) if owner is not None and owner.kind == "JobSet" else None
     inherited = None if job_set is None else job_set.labels.get(AUTO)
     return workload.labels.get(AUTO, inherited or world.namespace.labels.get(AUTO))
 
@@ -334,7 +334,7 @@ def test_reconciling_converges_and_no_workload_has_two_vpas(world: World, later:
     targets = [(vpa.target.kind, vpa.target.name) for vpa in world.vpas.values() if is_managed_by(vpa, "phasewise")]
     assert len(targets) == len(set(targets))
     for vpa in world.vpas.values():
-        workload = world.workloads.get(Ref.of(vpa.target.api_version, vpa.target.kind, vpa.target.name))
+        workload = world.workloads.get(Ref.of(vpa.target))
         if is_managed_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
             assert label_of(world, workload) == "true"
             problem = "" if workload.kind in WELL_KNOWN else NOT_SCALABLE

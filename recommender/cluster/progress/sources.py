@@ -1,4 +1,4 @@
-"""Progress from the logs of pods that opt in; works for any script that prints its loss.
+"""Progress from pods: from their annotations, and from the logs of those that opt in.
 
 Logs are read through the API server, limited in lines, bytes and time.
 """
@@ -18,8 +18,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import search
-from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.errors import BadInput
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage, parse_reading, reading_of, stage_of
 from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
+
+PROGRESS_ANNOTATION, STAGE_ANNOTATION = "phasewise.dev/progress", "phasewise.dev/stage"
 
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
@@ -32,6 +35,29 @@ READS_TIMEOUT_S, SEARCH_CPU_LIMIT_S = 2.0, 2.0
 
 MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
 MAX_PROBLEMS = 20
+
+
+class AnnotationProgress:
+    """Reads `phasewise.dev/progress: loss=0.42 step=1200` and `phasewise.dev/stage: evaluate`."""
+
+    name = "annotation"
+
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
+        readings: dict[PodName, list[Reading]] = {}
+        stages: dict[PodName, list[Stage]] = {}
+        problems: dict[str, str] = {}
+        for pod in pods:
+            if (stage := stage_of({"stage": pod.annotations.get(STAGE_ANNOTATION)}, now_s, event=False)) is not None:
+                stages[pod.key] = [stage]
+            text = pod.annotations.get(PROGRESS_ANNOTATION)
+            if text is None:
+                continue
+            try:
+                readings[pod.key] = [parse_reading(text, f"pod {pod.key}", now_s)]
+            except BadInput as error:
+                if len(problems) < MAX_PROBLEMS:
+                    problems[f"progress of {pod.key}"] = str(error)
+        return ProgressUpdate(readings, problems, stages)
 
 
 LogLine = tuple[float, str]
