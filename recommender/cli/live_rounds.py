@@ -22,9 +22,9 @@ from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.judging import cycle_samples_on
+from recommender.live.outside.cluster_view import Usage
 from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import Usage
 from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient

@@ -44,22 +44,15 @@ class Shard:
 
 @lru_cache(maxsize=65536)
 def shard_of(namespace: str, number: int) -> int:
-    """The shard of a namespace, whatever other namespaces there are.
+    """The shard of a namespace: that with the highest hash (rendezvous hashing).
 
-    It is the shard with the highest hash (rendezvous hashing): when shards are added, a namespace stays or moves to a
-    new shard, never from one old shard to another.
+    When shards are added, a namespace stays or moves to a new shard, never from one old shard to another.
     """
     return max(range(number), key=lambda shard: hashlib.sha256(f"{shard}/{namespace}".encode()).digest())
 
 
 def parse_shard(text: str) -> Shard:
-    """Parse `I/N`, counted from 0; `Misuse` for anything else.
-
-    Examples
-    --------
-    >>> parse_shard("1/3")
-    Shard(index=1, number=3)
-    """
+    """Parse `I/N`, counted from 0; `Misuse` for anything else."""
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not int(found[1]) < int(found[2]):
         raise Misuse(f"{text!r} is not a shard. Write I/N, counted from 0: 0/3, 1/3 and 2/3 are the three shards.")

@@ -32,13 +32,8 @@ from recommender.units import MonotonicClock, WallClock
 T = TypeVar("T")
 R = TypeVar("R")
 
-PROVIDED, NO_PODS = "RecommendationProvided", "NoPodsMatched"
-UNSUPPORTED, DEPRECATED = "ConfigUnsupported", "ConfigDeprecated"
-
 SHORTAGE_WEIGHTS = np.array([0.1, 1.0])
 """Of CPU and memory: pods with too little CPU are slow, with too little memory they are killed."""
-
-STOPPED = "the recommender was stopped"
 
 
 class WriterPool:
@@ -245,11 +240,11 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
     doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
     doubt_text = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
     return {
-        PROVIDED: provided,
-        NO_PODS: no_pods,
-        UNSUPPORTED: Condition("True", "", problem) if problem else None,
+        "RecommendationProvided": provided,
+        "NoPodsMatched": no_pods,
+        "ConfigUnsupported": Condition("True", "", problem) if problem else None,
         LOW_CONFIDENCE: Condition("True", "Fallback", doubt_text) if doubts else None,
-        DEPRECATED: None,
+        "ConfigDeprecated": None,
         DISRUPTIVE: disruption_warning(state.vpa, pods),
     }
 
@@ -296,6 +291,6 @@ def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
     changed = False
     for name, group in state.groups.items():
         if (estimate := engine.safe_value(group, now_s)) is not None:
-            state.targets[name] = Target(group, estimate, STOPPED, engine.in_force(group))
+            state.targets[name] = Target(group, estimate, "the recommender was stopped", engine.in_force(group))
             changed = True
     return changed
