@@ -20,10 +20,7 @@ CLEANUP_INTERVAL_S = 3600.0
 
 
 class ClassProfiles:
-    """Reads and writes the PhaseProfiles of the engine's workload classes, `max_per_round` at most.
-
-    A class that nothing has run of for `ttl_s` is forgotten.
-    """
+    """Reads and writes the PhaseProfiles of workload classes; one that nothing has run of for `ttl_s` is forgotten."""
 
     def __init__(self, view: View, classes: Classes, ttl_s: float, max_per_round: float = math.inf) -> None:
         self._view, self._classes, self._ttl_s, self._max_per_round = view, classes, ttl_s, max_per_round

@@ -120,10 +120,7 @@ class ContainerIndex:
         self.version += 1
 
     def _resumed_pod_uid(self, state: VpaState, pod: Pod) -> str:
-        """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty.
-
-        Pods of a Job that run in parallel without a completion index are separate runs.
-        """
+        """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty."""
         run = job_run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return ""
@@ -133,6 +130,7 @@ class ContainerIndex:
         if first_uid == pod.uid:
             return ""
         first = next((other for other in state.selection.pods if other.uid == first_uid), None)
+        # Pods that run in parallel without a completion index are separate runs.
         return first_uid if first is None or first.deleting or first.phase == "Failed" else ""
 
     def drop(self, state: VpaState, pod: Pod) -> None:

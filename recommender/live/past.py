@@ -64,10 +64,7 @@ class PriorHistory:
         self._unread: tuple[set[str], float, float] | None = None
 
     def load(self, view: ClusterView) -> tuple[int, int]:
-        """Load the histories into the view; on failure log it and keep those of the checkpoints.
-
-        Returns the number of histories found, and of deleted pods that contributed to them.
-        """
+        """Load histories into the view, unless that fails; returns their number, and that of deleted pods in them."""
         self._deadline_s, self._unread = self._stopwatch() + LOAD_TIMEOUT_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
         lookup = VpaLookup(view, now_s)
@@ -150,15 +147,12 @@ def _recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
 
 
 class VpaLookup:
-    """Finds the VPAs of a pod, live or deleted.
-
-    `owners` are the controllers of deleted pods; `ages_s` has the age of each live container, NaN if unknown.
-    """
+    """Finds the VPAs of a pod, live or deleted."""
 
     def __init__(self, view: ClusterView, now_s: float) -> None:
         self.namespaces: set[str] = set()
-        self.owners = Owners({}, {})
-        self.ages_s: list[float] = []
+        self.owners = Owners({}, {})  # of deleted pods
+        self.ages_s: list[float] = []  # of live containers, NaN if unknown
         self._pods: dict[tuple[str, str], tuple[list[ObjectKey], bool]] = {}
         self._targets: dict[tuple[str, Owner], list[ObjectKey]] = defaultdict(list)
         for vpa in view.vpas():

@@ -35,10 +35,9 @@ QUOTA_USED_UP = "exceeded quota"
 
 
 class AutoVpaController:
-    """Creates, changes and removes VPAs in a thread of its own, while this process leads.
+    """Creates, changes and removes VPAs that select a `recommender`, in a thread of its own, while this process leads.
 
-    Its `api` should have a rate limit of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the
-    statuses. `recommender` is the name that the VPAs select; `leads` is asked before every write.
+    Its `api` should have a rate limit of its own, so that a thousand new jobs do not delay the statuses.
     """
 
     def __init__(

@@ -63,10 +63,9 @@ now, the rest of what is known of it must still be forgotten."""
 
 
 class ClusterView(View):
-    """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
+    """A real cluster as a round, the service and `AutoVpaController` see it; with `observe_only` no VPA is written.
 
-    With `observe_only` everything is computed, and no VPA written. `leads` is asked before each write: a round may
-    outlast the lease.
+    `leads` is asked before each write: a round may outlast the lease.
     """
 
     def __init__(

@@ -24,10 +24,7 @@ class ProgressSource(Protocol):
     name: str
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """Reports on these pods since the last call; the caller ignores reports on other pods.
-
-        A problem with one pod is part of the answer; a `PhasewiseError` means that the call failed for all pods.
-        """
+        """Reports since the last call; those on other pods are ignored. On a `PhasewiseError` it failed for all."""
 
 
 class Progress:
@@ -40,10 +37,7 @@ class Progress:
         self._interrupted: dict[JobRun, Growth] = {}
 
     def take(self, states: Iterable[VpaState], version: object, now_s: float) -> dict[str, str]:
-        """Update the growth of all pods, forget pods that are gone; returns what went wrong.
-
-        `version` changes whenever a VPA or a pod was added, removed or changed: only then are all pods indexed again.
-        """
+        """Update the growth of all pods, indexed again if `version` has changed; returns what went wrong."""
         problems = self._index_pods(states, now_s) if version != self._version else {}
         self._version = version
         wanted = [pod for _, pod in self._pods.values()]

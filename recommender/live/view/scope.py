@@ -61,14 +61,10 @@ def parse_shard(text: str) -> Shard:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The part of the cluster that is ours.
+    """The part of the cluster that is ours, without namespaces that are `ignored` or another shard's."""
 
-    VPAs select us by the name `recommender`. Only `namespace` is looked at, all if None; of these, namespaces that are
-    `ignored` or another shard's are left alone.
-    """
-
-    recommender: str = "phasewise"
-    namespace: str | None = None
+    recommender: str = "phasewise"  # the name by which VPAs select us
+    namespace: str | None = None  # the only one that is looked at; None for all
     ignored: frozenset[str] = frozenset()
     shard: Shard = field(default_factory=Shard)
 

@@ -94,10 +94,7 @@ class Publisher:
         self._clock, self._stopwatch, self._writers, self._nodes = clock, stopwatch, writers, NodeRoom(view)
 
     def publish(self, states: Collection[VpaState], prepare: Callable[[VpaState], None], report: Report) -> None:
-        """Write statuses in the order of the VPAs; unchanged ones are not even computed.
-
-        `prepare` is called before each is written, on the writing thread.
-        """
+        """Write statuses that changed, in the order of the VPAs; `prepare` is called before each, on its thread."""
         self._nodes.begin(states)
         drafts: list[Status] = []
 
@@ -118,8 +115,7 @@ class Publisher:
     def publish_safe_values(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
         """Write safe values, the most urgent first, until a deadline of the stopwatch; count unwritten statuses.
 
-        Those of a VPA are computed when its turn comes, on the writing thread, so that the first statuses are written
-        before the last values are known.
+        Those of a VPA are computed when its turn comes: the first are written before the last are known.
         """
         ordered = by_urgency(states, self._engine)
         self._nodes.begin(ordered)
