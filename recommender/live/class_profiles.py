@@ -52,12 +52,8 @@ class ClassProfiles:
 
     def _write(self, key: WorkloadKey) -> None:
         del self._classes.changed[key]
-        status = self._classes.status(key)
         try:
-            if status is None:
-                self._view.delete_class_profile(ObjectKey(*key))
-            else:
-                self._view.write_class_profile(ObjectKey(*key), status)
+            self._view.write_class_profile(ObjectKey(*key), self._classes.status(key))
         except Invalid:
             raise  # no retry: the server will not accept it until another run changes it
         except ClusterError:
@@ -69,7 +65,7 @@ class ClassProfiles:
         if not self._loaded or now_s - self._cleaned_up_s < CLEANUP_INTERVAL_S:
             return
         self._cleaned_up_s = now_s
-        used_now = {WorkloadKey(*key) for key in index.workload_classes()}
+        used_now = index.workload_classes()
         for key in used_now:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(used_now)

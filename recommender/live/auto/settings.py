@@ -32,8 +32,6 @@ MIN_MEMORY, MAX_MEMORY = "phasewise.dev/min-memory", "phasewise.dev/max-memory"
 MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
 """Update modes of VPAs, without the deprecated `Auto`."""
 
-MAX_QUOTED_CHARS = 40
-
 NEVER_EVICTED = JOBS | {"DaemonSet"}
 """Kinds whose pods no other pod replaces."""
 
@@ -100,7 +98,7 @@ def _is_unknown_bound(name: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text[:MAX_QUOTED_CHARS])
+    return repr(text[:40])
 
 
 def safe_settings(

@@ -272,14 +272,10 @@ class ClusterView(View):
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self._profile_store.saved_classes(time.time())
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        """Write the PhaseProfile of a workload class, also when we only observe."""
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        """Write or delete the PhaseProfile of a workload class, also when we only observe."""
         self._require_lead()
         self._profile_store.write_class_profile(key, profile)
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        self._require_lead()
-        self._profile_store.delete_class_profile(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self._histories.get(vpa, {}).get(container)

@@ -76,11 +76,11 @@ class ProfileStore:
             raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
         self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
 
-    def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        self._writer.write_class(key, status)
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        """Delete the profile of a workload class, unless a VPA owns it."""
+    def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any] | None) -> None:
+        """Write the profile of a workload class; None deletes it, unless a VPA owns it."""
+        if status is not None:
+            self._writer.write_class(key, status)
+            return
         present = self._profiles.snapshot().get(class_profile_key(key))
         if present is None or not present.owner_uid:
             self._writer.delete_class(key)

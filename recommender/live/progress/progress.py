@@ -7,7 +7,7 @@ from typing import Protocol
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput, PhasewiseError
-from recommender.growth import Category, Growth, GrowthOptions, overall_category
+from recommender.growth import Growth, GrowthOptions
 from recommender.live.containers import JobRun, job_run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, ProgressUpdate, Reading
@@ -135,8 +135,3 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
     if growth.growth is not None:
         entry["progress"] = float(f"{growth.growth:.3g}")
     return entry
-
-
-def category_of(state: VpaState) -> Category | None:
-    """The leading category of all pods of a VPA that report progress."""
-    return overall_category(growth.category for growth in state.growth.values())
