@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -189,42 +188,26 @@ def _constrained(state: VpaState, limits: SharedLimits) -> tuple[ContainerRecomm
     vpa = state.vpa
     whole = integer_cpu_containers(vpa.annotations, state.targets) if limits.integer_cpu else frozenset[str]()
     estimates = {name: target.estimate for name, target in state.targets.items()}
-    constrained = constrain(estimates, vpa.policy_for, limits, whole)
-    return tuple(
-        _with_target_in_force(
-            at_most(one, most_requested(vpa, state.selection.pods, one.container), "ContainerLimit"),
-            state.targets[one.container].in_place_of,
-        )
-        for one in constrained
-    )
-
-
-def _with_target_in_force(recommendation: ContainerRecommendation, before: Amounts | None) -> ContainerRecommendation:
-    """Publish the target in force as the uncapped target, which nobody acts on and the next process reads."""
-    if before is None:
-        return recommendation
-    cpu_cores, memory_bytes = (
-        math.nan if math.isnan(uncapped) else amount
-        for uncapped, amount in zip(recommendation.uncapped, before, strict=True)
-    )
-    return replace(recommendation, uncapped=(cpu_cores, memory_bytes))
+    found = []
+    for one in constrain(estimates, vpa.policy_for, limits, whole):
+        limited = at_most(one, most_requested(vpa, state.selection.pods, one.container), "ContainerLimit")
+        if (before := state.targets[one.container].in_place_of) is not None:
+            # The target in force is the uncapped one, on which nobody acts and which the next process reads.
+            amounts = np.where(np.isnan(limited.uncapped), np.nan, before)
+            limited = replace(limited, uncapped=amounts_of(amounts))
+        found.append(limited)
+    return tuple(found)
 
 
 def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
-    """Published recommendations of containers without a new one: they are better than none.
+    """Published recommendations of containers without a new one, within the present limits: they are better than none.
 
-    They are kept within the present limits of the user and the operator. Containers that the user excludes (mode Off,
-    nothing controlled) or that the pods no longer have are dropped.
+    Containers that the user excludes (mode Off, nothing controlled) or that the pods no longer have are dropped.
     """
-    present = state.selection.containers
-    retained = {}
-    for name, entry in recommendations_in(state.vpa.status, exclude=state.targets).items():
-        if present and name not in present:
-            continue
-        constrained = constrain_again(entry, state.vpa.policy_for(name), limits)
-        if constrained is not None:
-            retained[name] = constrained
-    return retained
+    present, published = state.selection.containers, recommendations_in(state.vpa.status, exclude=state.targets)
+    kept = {name: entry for name, entry in published.items() if not present or name in present}
+    limited = {name: constrain_again(entry, state.vpa.policy_for(name), limits) for name, entry in kept.items()}
+    return {name: entry for name, entry in limited.items() if entry is not None}
 
 
 def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
@@ -233,13 +216,12 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
     matches = any(pod.phase != PENDING for pod in pods)  # pending pods do not count, as in the default recommender
     no_pods = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
     provided = Condition("True") if entries else Condition("False", *(no_pods[1:] if no_pods else ()))
-    doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
-    doubt_text = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
+    doubts = [f"{name}: {target.doubt}" for name, target in sorted(state.targets.items()) if target.doubt]
     return {
         "RecommendationProvided": provided,
         "NoPodsMatched": no_pods,
         "ConfigUnsupported": Condition("True", "", problem) if problem else None,
-        LOW_CONFIDENCE: Condition("True", "Fallback", doubt_text) if doubts else None,
+        LOW_CONFIDENCE: Condition("True", "Fallback", "; ".join(doubts)) if doubts else None,
         "ConfigDeprecated": None,
         DISRUPTIVE: disruption_warning(state.vpa, pods),
     }
