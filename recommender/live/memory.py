@@ -10,8 +10,6 @@ from pathlib import Path
 COMPILER_LIBRARY = "libllvmlite"
 """Needed only while kernels are loaded; 60 MB of its code would stay resident."""
 
-TRIM_INTERVAL_S = 15.0
-
 GC_THRESHOLD = 1_000_000
 """Allocations before the garbage collector runs by itself: a round creates very many long-lived objects."""
 
@@ -39,7 +37,7 @@ class MemoryTrimmer:
     Objects that survive a collection are frozen for an hour: a large cluster is millions of them.
     """
 
-    def __init__(self, every_s: float = TRIM_INTERVAL_S) -> None:
+    def __init__(self, every_s: float = 15.0) -> None:
         self._every_s, self._libc = every_s, _glibc()
         self._trimmed_s = self._collected_s = float("-inf")
 

@@ -35,8 +35,6 @@ MAX_INITIAL_SAMPLES = 250_000
 """Samples of live containers for the first round, which holds all of them in memory in some 50 MB: an hour of a
 thousand containers at 15 s, or six minutes of ten thousand."""
 
-NO_DECISIONS = np.empty(0, np.int64)
-
 LOAD_TIMEOUT_S = 300.0
 """Loading is given up after this long."""
 
@@ -201,7 +199,7 @@ class HistoryBuilder:
                 key = CheckpointKey(vpa, name.container)
                 continued[key, name.pod] = live
                 session = self._aggregates[key].session(name.pod)
-                session.advance(Block(block.usage[rows], block.timestamps[rows], NO_DECISIONS))
+                session.advance(Block(block.usage[rows], block.timestamps[rows], np.empty(0, np.int64)))
         self._close_all_but(continued)
 
     def build(self) -> dict[CheckpointKey, HistogramSession]:

@@ -31,9 +31,6 @@ READY_POLL_S = 0.2
 INITIAL_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 """After a failure in a namespace; doubled with each further failure."""
 
-QUOTA_USED_UP = "exceeded quota"
-"""In the server's message when a namespace may have no more VPAs."""
-
 
 class AutoVpaController:
     """Creates, changes and removes VPAs that select a `recommender`, in a thread of its own, while this process leads.
@@ -139,7 +136,7 @@ class AutoVpaController:
             except ApiError as error:
                 self._writes.labels("failed").inc()
                 yield about, f"could not be {action}: {error}"
-                if isinstance(error, Unreachable) or QUOTA_USED_UP in str(error):
+                if isinstance(error, Unreachable) or "exceeded quota" in str(error):
                     return  # the others would only fail as well, one after the other
             else:
                 self._writes.labels(action).inc()

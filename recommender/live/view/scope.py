@@ -19,9 +19,6 @@ from recommender.errors import Misuse
 
 T = TypeVar("T")
 
-DEFAULT = "default"
-"""The recommender whose VPAs need not name it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -70,7 +67,7 @@ class Scope:
 
     def claims(self, vpa: Vpa) -> bool:
         """Whether a VPA is ours: it names us; one that names no recommender belongs to the one called default."""
-        named = self.recommender in (vpa.recommenders or (DEFAULT,))
+        named = self.recommender in (vpa.recommenders or ("default",))
         return named and self.covers(vpa.key.namespace)
 
     def covers(self, namespace: str) -> bool:
