@@ -47,18 +47,15 @@ class ClassProfiles:
             self._classes.forget(key)
         for key in list(changed)[: int(min(self._max_per_round, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
-                self._write(key)
+                del changed[key]
+                try:
+                    self._view.write_class_profile(ObjectKey(*key), self._classes.status(key))
+                except Invalid:
+                    raise  # no retry: the server will not accept it until another run changes it
+                except ClusterError:
+                    changed[key] = None
+                    raise
         report.unwritten_profiles += len(changed)
-
-    def _write(self, key: WorkloadKey) -> None:
-        del self._classes.changed[key]
-        try:
-            self._view.write_class_profile(ObjectKey(*key), self._classes.status(key))
-        except Invalid:
-            raise  # no retry: the server will not accept it until another run changes it
-        except ClusterError:
-            self._classes.changed[key] = None
-            raise
 
     def drop_unused(self, index: ContainerIndex, now_s: float) -> None:
         """Once in a while, forget classes that nothing runs of any more."""

@@ -107,14 +107,13 @@ def _restore(state: VpaState, pod: Pod, interrupted: dict[JobRun, Growth]) -> di
     saved, run = state.pop_saved("growth", pod.uid), job_run_of(pod)
     if pod.uid in state.growth:
         return {}
-    if saved is None:
-        if run is not None and run in interrupted:
-            state.growth[pod.uid] = interrupted.pop(run)
-        return {}
-    try:
-        state.growth[pod.uid] = Growth.from_state(saved, f"pod {pod.key}")
-    except BadInput as error:
-        return {f"progress of {pod.key}": str(error)}
+    if saved is not None:
+        try:
+            state.growth[pod.uid] = Growth.from_state(saved, f"pod {pod.key}")
+        except BadInput as error:
+            return {f"progress of {pod.key}": str(error)}
+    elif run is not None and run in interrupted:
+        state.growth[pod.uid] = interrupted.pop(run)
     return {}
 
 
