@@ -94,7 +94,6 @@ def _needs_eviction(vpa: Vpa, pod: Pod) -> bool:
 def _is_refused(pod: Pod) -> bool:
     """Whether its node has refused a resize, for which the updater evicts the pod at once instead of waiting for room.
 
-    A kubelet refuses them all for Guaranteed pods under the static CPU manager and for containers with swap, and a
-    memory limit below what is in use, page cache included.
+    A kubelet refuses them under the static CPU manager, with swap, and for a memory limit below what is in use.
     """
     return any(each.reason in (INFEASIBLE, RESIZE_ERROR) for each in pod.resizes)

@@ -138,18 +138,18 @@ class Publisher:
 
     def _status_of(self, state: VpaState) -> Status | None:
         """The status to write; None when it is unchanged."""
-        room = self._view.room(state.vpa, state.selection.pods)
-        vpa = state.vpa
-        signature: object = (vpa.uid, vpa.generation, vpa.annotations, state.selection, room, [*state.targets.items()])
+        vpa, selection = state.vpa, state.selection
+        room = self._view.room(vpa, selection.pods)
+        signature: object = (vpa.uid, vpa.generation, vpa.annotations, selection, room, [*state.targets.items()])
         if signature == state.published_signature and self._is_unchanged(state):
             return None
-        limits = self._limits.within(state.vpa.key.namespace)
+        limits = self._limits.within(vpa.key.namespace)
         wanted = _constrained(state, limits)
         needed = {each.container: self._needed(state, each.container) for each in wanted}
         most = self._nodes.limit(state, wanted, self._clock())
         if most != UNBOUNDED:
             room = replace(room, where_it_runs=most, has=requested_by_container(state))
-        recommendations = fit_room(wanted, unmanaged_requests(state), room, state.vpa.policy_for, needed)
+        recommendations = fit_room(wanted, unmanaged_requests(state), room, vpa.policy_for, needed)
         if recommendations != wanted:
             signature = None  # it also depends on use, and must be computed again in the next round
         entries = retained_entries(state, limits) | {entry.container: entry for entry in recommendations}

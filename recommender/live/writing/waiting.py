@@ -127,7 +127,7 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """The changes to the requests and limits of a pod; none where they are too small, or would change its QoS class.
 
-    By container name, `targets` has cores and bytes, NaN for none, and `declared` what its owner requests.
+    `targets` and what its owner `declared` are in cores and bytes by container name, NaN for none.
     """
     changes: list[Change] = []
     is_worthwhile = False
