@@ -28,10 +28,10 @@ from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.judging import cycle_samples_on
 from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
+from recommender.live.outside.cluster_view import Usage
 from recommender.live.past import PriorHistory
 from recommender.live.service import Timing
 from recommender.live.view.scope import Scope, Shard, parse_shard
-from recommender.live.view.usage import Usage
 from recommender.policies.constraints import SharedLimits
 from recommender.records import Limits, Sample
 from recommender.sources.prometheus_access import Access

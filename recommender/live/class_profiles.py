@@ -20,10 +20,7 @@ CLEANUP_INTERVAL_S = 3600.0
 
 
 class ClassProfiles:
-    """Reads and writes the PhaseProfiles of the engine's workload classes, `max_per_round` at most.
-
-    A class that nothing has run of for `ttl_s` is forgotten.
-    """
+    """Reads and writes the PhaseProfiles of workload classes; one that nothing has run of for `ttl_s` is forgotten."""
 
     def __init__(self, view: View, classes: Classes, ttl_s: float, max_per_round: float = math.inf) -> None:
         self._view, self._classes, self._ttl_s, self._max_per_round = view, classes, ttl_s, max_per_round
@@ -50,29 +47,22 @@ class ClassProfiles:
             self._classes.forget(key)
         for key in list(changed)[: int(min(self._max_per_round, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
-                self._write(key)
+                del changed[key]
+                try:
+                    self._view.write_class_profile(ObjectKey(*key), self._classes.status(key))
+                except Invalid:
+                    raise  # no retry: the server will not accept it until another run changes it
+                except ClusterError:
+                    changed[key] = None
+                    raise
         report.unwritten_profiles += len(changed)
-
-    def _write(self, key: WorkloadKey) -> None:
-        del self._classes.changed[key]
-        status = self._classes.status(key)
-        try:
-            if status is None:
-                self._view.delete_class_profile(ObjectKey(*key))
-            else:
-                self._view.write_class_profile(ObjectKey(*key), status)
-        except Invalid:
-            raise  # no retry: the server will not accept it until another run changes it
-        except ClusterError:
-            self._classes.changed[key] = None
-            raise
 
     def drop_unused(self, index: ContainerIndex, now_s: float) -> None:
         """Once in a while, forget classes that nothing runs of any more."""
         if not self._loaded or now_s - self._cleaned_up_s < CLEANUP_INTERVAL_S:
             return
         self._cleaned_up_s = now_s
-        used_now = {WorkloadKey(*key) for key in index.workload_classes()}
+        used_now = index.workload_classes()
         for key in used_now:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(used_now)

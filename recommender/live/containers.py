@@ -10,7 +10,7 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, INPUT_SIZE, ContainerState, Pod
 from recommender.cluster.usage.metrics_api import ContainerKey
-from recommender.engine.keys import Ended, Group, Instance, Running
+from recommender.engine.keys import Ended, Group, Instance, Running, WorkloadKey
 from recommender.engine.tally import Report
 from recommender.live.rules import sharing_policy
 from recommender.live.view.view import MAX_CONTAINERS, SelectedPods, View
@@ -34,12 +34,6 @@ class OwnedContainer(NamedTuple):
     pod: Pod
     container: ContainerState
     resumed_pod_uid: str = ""
-
-    @property
-    def workload_class(self) -> ObjectKey | None:
-        """Namespace and name of its workload class; None where it is unknown."""
-        name = self.state.selection.workload.get(self.pod.uid)
-        return None if name is None else ObjectKey(self.pod.key.namespace, name)
 
     def running(self) -> Running:
         """The engine's record of the container."""
@@ -120,10 +114,7 @@ class ContainerIndex:
         self.version += 1
 
     def _resumed_pod_uid(self, state: VpaState, pod: Pod) -> str:
-        """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty.
-
-        Pods of a Job that run in parallel without a completion index are separate runs.
-        """
+        """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty."""
         run = job_run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return ""
@@ -133,6 +124,7 @@ class ContainerIndex:
         if first_uid == pod.uid:
             return ""
         first = next((other for other in state.selection.pods if other.uid == first_uid), None)
+        # Pods that run in parallel without a completion index are separate runs.
         return first_uid if first is None or first.deleting or first.phase == "Failed" else ""
 
     def drop(self, state: VpaState, pod: Pod) -> None:
@@ -199,8 +191,12 @@ class ContainerIndex:
         """The container with its pod and VPA; None when its pod is gone."""
         return self._owned.get(instance)
 
-    def workload_classes(self) -> set[ObjectKey]:
-        return {key for owned in self._owned.values() if (key := owned.workload_class) is not None}
+    def workload_classes(self) -> set[WorkloadKey]:
+        found = (
+            (owned.pod.key.namespace, owned.state.selection.workload.get(owned.pod.uid))
+            for owned in self._owned.values()
+        )
+        return {WorkloadKey(namespace, name) for namespace, name in found if name is not None}
 
 
 class IndexedVpa(NamedTuple):

@@ -37,10 +37,7 @@ def serve(
     checks: dict[str, Callable[[], bool]],
     posts: Mapping[str, PostHandler] | None = None,
 ) -> ThreadingHTTPServer:
-    """Serve on an address, see `bound_socket`, in a thread until `shutdown` of the returned server is called.
-
-    A GET of a path in `checks` is answered by 200 or 503.
-    """
+    """Serve on an address, see `bound_socket`, until `shutdown`; a GET of a path in `checks` gets 200 or 503."""
     handlers = posts or {}
 
     class Handler(BaseHTTPRequestHandler):

@@ -10,11 +10,8 @@ from pathlib import Path
 COMPILER_LIBRARY = "libllvmlite"
 """Needed only while kernels are loaded; 60 MB of its code would stay resident."""
 
-TRIM_INTERVAL_S = 15.0
-
 GC_THRESHOLD = 1_000_000
-"""Allocations before the garbage collector runs by itself. A round of a large cluster creates hundreds of thousands of
-long-lived objects without cycles; by default each would be traversed several times."""
+"""Allocations before the garbage collector runs by itself: a round creates very many long-lived objects."""
 
 FULL_COLLECTION_INTERVAL_S = 3600.0
 """Cycles among long-lived objects come only from errors and their tracebacks: rare, and small."""
@@ -37,11 +34,10 @@ def raise_gc_threshold() -> None:
 class MemoryTrimmer:
     """Releases memory, at most every `every_s` seconds.
 
-    Objects that survive a collection are frozen for an hour. A large cluster is millions of objects: traversing them in
-    every other round would be a third of the cost of a round.
+    Objects that survive a collection are frozen for an hour: a large cluster is millions of them.
     """
 
-    def __init__(self, every_s: float = TRIM_INTERVAL_S) -> None:
+    def __init__(self, every_s: float = 15.0) -> None:
         self._every_s, self._libc = every_s, _glibc()
         self._trimmed_s = self._collected_s = float("-inf")
 

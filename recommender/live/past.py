@@ -34,8 +34,6 @@ MAX_INITIAL_SAMPLES = 250_000
 """Samples of live containers for the first round, which holds all of them in memory in some 50 MB: an hour of a
 thousand containers at 15 s, or six minutes of ten thousand."""
 
-NO_DECISIONS = np.empty(0, np.int64)
-
 LOAD_TIMEOUT_S = 300.0
 """Loading is given up after this long."""
 
@@ -63,21 +61,18 @@ class PriorHistory:
         self._unread: tuple[set[str], float, float] | None = None
 
     def load(self, view: ClusterView) -> tuple[int, int]:
-        """Load the histories into the view; on failure log it and keep those of the checkpoints.
-
-        Returns the number of histories found, and of deleted pods that contributed to them.
-        """
+        """Load histories into the view, unless that fails; returns their number, and that of deleted pods in them."""
         self._deadline_s, self._unread = self._stopwatch() + LOAD_TIMEOUT_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
-        lookup = VpaLookup(view, now_s)
-        if not lookup.namespaces:
+        histories = HistoryBuilder(view, now_s)
+        if not histories.namespaces:
             return 0, 0
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
-        recent_s = max(start_s, _recent_start_s(np.array(lookup.ages_s), now_s, self._step_s))
-        histories = HistoryBuilder(lookup, recent_s)
+        recent_s = max(start_s, _recent_start_s(np.array(histories.ages_s), now_s, self._step_s))
+        histories.recent_start_s = recent_s
         try:
-            lookup.owners = self._owners(lookup, start_s, now_s)
-            for block in self._past.stretches(lookup.namespaces, start_s, now_s, self._resolution_s):
+            histories.owners = self._owners(histories.namespaces, start_s, now_s)
+            for block in self._past.stretches(histories.namespaces, start_s, now_s, self._resolution_s):
                 histories.add(block)
                 self._check_deadline()
         except PhasewiseError as error:
@@ -89,7 +84,7 @@ class PriorHistory:
             if self._covers(session, view.history(*key), start_s)
         }
         view.adopt(known)
-        self._unread = lookup.namespaces, recent_s, now_s
+        self._unread = histories.namespaces, recent_s, now_s
         loaded = len(known), len(histories.gone)
         log.info("history: %d containers of VPAs from Prometheus, including those of %d deleted pods", *loaded)
         return loaded
@@ -112,9 +107,9 @@ class PriorHistory:
             log.warning("history: the latest samples of live containers are incomplete: %s", error)
         log.info("history: %d latest samples from Prometheus", taken)
 
-    def _owners(self, lookup: VpaLookup, start_s: float, end_s: float) -> Owners:
+    def _owners(self, namespaces: set[str], start_s: float, end_s: float) -> Owners:
         try:
-            owners = self._past.owners(lookup.namespaces, start_s, end_s)
+            owners = self._past.owners(namespaces, start_s, end_s)
         except QueryRefused as error:  # too many pods, or no index to ask
             log.warning("history: deleted pods are unknown: %s", error)
             return Owners({}, {})
@@ -148,18 +143,19 @@ def _recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
     return now_s - max(1, math.floor(reach_s / step_s)) * step_s
 
 
-class VpaLookup:
-    """Finds the VPAs of a pod, live or deleted.
-
-    `owners` are the controllers of deleted pods; `ages_s` has the age of each live container, NaN if unknown.
-    """
+class HistoryBuilder:
+    """Builds the histograms of all VPAs block by block; for live containers only up to where their samples begin."""
 
     def __init__(self, view: ClusterView, now_s: float) -> None:
         self.namespaces: set[str] = set()
-        self.owners = Owners({}, {})
-        self.ages_s: list[float] = []
+        self.owners = Owners({}, {})  # of deleted pods
+        self.ages_s: list[float] = []  # of live containers, NaN if unknown
+        self.recent_start_s = now_s
+        self.gone: set[tuple[str, str]] = set()
         self._pods: dict[tuple[str, str], tuple[list[ObjectKey], bool]] = {}
         self._targets: dict[tuple[str, Owner], list[ObjectKey]] = defaultdict(list)
+        self._aggregates: dict[CheckpointKey, HistogramAggregate] = defaultdict(HistogramAggregate)
+        self._open: dict[tuple[CheckpointKey, str], bool] = {}  # container and pod -> whether it is live
         for vpa in view.vpas():
             self.namespaces.add(vpa.key.namespace)
             self._targets[vpa.key.namespace, Owner(vpa.target.kind, vpa.target.name)].append(vpa.key)
@@ -173,22 +169,12 @@ class VpaLookup:
                 if not pod.finished:
                     self.ages_s += [now_s - or_nan(pod.started_s)] * len(pod.containers)
 
-    def vpas_of(self, namespace: str, pod: str) -> tuple[Sequence[ObjectKey], bool]:
-        """The VPAs of a pod, and whether the pod is live."""
+    def _vpas_of(self, namespace: str, pod: str) -> tuple[Sequence[ObjectKey], bool]:
+        """The VPAs of a pod, live or deleted, and whether it is live."""
         if (known := self._pods.get((namespace, pod))) is not None:
             return known
         chain = self.owners.chain(namespace, pod)
         return [key for owner in chain for key in self._targets.get((namespace, owner), ())], False
-
-
-class HistoryBuilder:
-    """Builds histograms block by block; for live containers only up to where their samples begin."""
-
-    def __init__(self, lookup: VpaLookup, recent_s: float) -> None:
-        self._lookup, self._recent_start_s = lookup, recent_s
-        self._aggregates: dict[CheckpointKey, HistogramAggregate] = defaultdict(HistogramAggregate)
-        self._open: dict[tuple[CheckpointKey, str], bool] = {}  # container and pod -> whether it is live
-        self.gone: set[tuple[str, str]] = set()
 
     def add(self, block: UsageBlock) -> None:
         """Add a block that is later than those before."""
@@ -196,17 +182,17 @@ class HistoryBuilder:
         starts = np.searchsorted(block.owner[order], np.arange(len(block.containers) + 1))
         continued: dict[tuple[CheckpointKey, str], bool] = {}
         for at, name in enumerate(block.containers):
-            vpas, live = self._lookup.vpas_of(name.namespace, name.pod)
+            vpas, live = self._vpas_of(name.namespace, name.pod)
             rows = order[starts[at] : starts[at + 1]]
             if live:
-                rows = rows[block.timestamps[rows] <= self._recent_start_s]
+                rows = rows[block.timestamps[rows] <= self.recent_start_s]
             elif vpas:
                 self.gone.add((name.namespace, name.pod))
             for vpa in vpas if len(rows) else ():
                 key = CheckpointKey(vpa, name.container)
                 continued[key, name.pod] = live
                 session = self._aggregates[key].session(name.pod)
-                session.advance(Block(block.usage[rows], block.timestamps[rows], NO_DECISIONS))
+                session.advance(Block(block.usage[rows], block.timestamps[rows], np.empty(0, np.int64)))
         self._close_all_but(continued)
 
     def build(self) -> dict[CheckpointKey, HistogramSession]:
@@ -220,6 +206,6 @@ class HistoryBuilder:
                 continue
             aggregate = self._aggregates[key]
             if live:  # its later samples start a new window, in which the peak would count again
-                take_back_running_peaks(aggregate.past.memory, [aggregate.session(pod)], self._recent_start_s)
+                take_back_running_peaks(aggregate.past.memory, [aggregate.session(pod)], self.recent_start_s)
             aggregate.leave(pod)
         self._open = continued

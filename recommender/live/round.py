@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
@@ -61,12 +63,8 @@ class Recommender:
         self.view, self.limits = view, limits
         self.clock, self.stopwatch = clock, stopwatch
         self.vpas: dict[ObjectKey, VpaState] = {}
-        memory = RestoredState(view, self.vpas)
-        self.engine = (
-            Engine(make_fleet, options, lead_time, memory)
-            if recorder is None
-            else RecordedEngine(recorder, make_fleet, options, lead_time, memory)
-        )
+        make_engine = Engine if recorder is None else partial(RecordedEngine, recorder)
+        self.engine: Engine = make_engine(make_fleet, options, lead_time, RestoredState(view, self.vpas))
         self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_per_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()
@@ -85,16 +83,7 @@ class Recommender:
     def run(self) -> Report:
         """Run one round, or only its first steps on shutdown, and record it."""
         report = Report()
-        try:
-            self._run(report)
-        finally:
-            if self._recorder is not None:
-                self._recorder.flush()
-                report.problems |= {"record": problem} if (problem := self._recorder.problem) else {}
-        return report
-
-    def _run(self, report: Report) -> None:
-        for step in (
+        steps = (
             self.classes.load,
             self._load_vpas,
             self._select_pods,
@@ -103,12 +92,19 @@ class Recommender:
             self._publish,
             self._resize_waiting,
             self._show,
-        ):
-            if self.stopping:
-                break
-            started_s = self.stopwatch()
-            step(report)
-            report.step_s[step.__name__.removeprefix("_")] = self.stopwatch() - started_s  # a label of a metric
+        )
+        try:
+            for step in steps:
+                if self.stopping:
+                    break
+                started_s = self.stopwatch()
+                step(report)
+                report.step_s[step.__name__.removeprefix("_")] = self.stopwatch() - started_s  # a label of a metric
+        finally:
+            if self._recorder is not None:
+                self._recorder.flush()
+                report.problems |= {"record": problem} if (problem := self._recorder.problem) else {}
+        return report
 
     def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish targets that are safe without supervision and save the state, before the process ends.

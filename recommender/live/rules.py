@@ -17,9 +17,6 @@ from recommender.records import CPU, MEMORY
 DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 """Of memory peaks: length of an interval, and how many intervals count (upstream's flags at their defaults)."""
 
-MILLICORE = 0.001
-UNLIMITED: Pair = (math.inf, math.inf)
-
 
 def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
     """Derive the rules of a container name; `declared` is what the owner's pod template requests."""
@@ -51,12 +48,12 @@ def most_requested(vpa: Vpa, pods: Sequence[Pod], container: str) -> Pair:
     that the API server refuses the whole resize. In mode `Off` a person reads the target, and may raise the limits.
     """
     found = [
-        (each.limits, MILLICORE if pod.resizability.qos == BURSTABLE else 0.0)
+        (each.limits, 0.001 if pod.resizability.qos == BURSTABLE else 0.0)
         for pod in pods
         if not pod.finished and (each := pod.container(container)) is not None
     ]
     if not found or vpa.update_mode == "Off" or vpa.policy_for(container).controlled_values != REQUESTS_ONLY:
-        return UNLIMITED
+        return math.inf, math.inf
     cpu_cores = max(math.inf if math.isnan(limits[CPU]) else limits[CPU] - below for limits, below in found)
     return cpu_cores, max(math.inf if math.isnan(limits[MEMORY]) else limits[MEMORY] for limits, _ in found)
 
@@ -97,7 +94,6 @@ def _needs_eviction(vpa: Vpa, pod: Pod) -> bool:
 def _is_refused(pod: Pod) -> bool:
     """Whether its node has refused a resize, for which the updater evicts the pod at once instead of waiting for room.
 
-    A kubelet refuses them all for Guaranteed pods under the static CPU manager and for containers with swap, and a
-    memory limit below what is in use, page cache included.
+    A kubelet refuses them under the static CPU manager, with swap, and for a memory limit below what is in use.
     """
     return any(each.reason in (INFEASIBLE, RESIZE_ERROR) for each in pod.resizes)

@@ -54,7 +54,6 @@ class Service:
     """Runs rounds until it is stopped.
 
     `make_recommender` is called whenever this process starts to lead: state from an earlier term is out of date.
-    `leads` says whether this process may write; `auto` creates VPAs for workloads that have none, unless that is off.
     """
 
     def __init__(
@@ -99,15 +98,13 @@ class Service:
         return self._view.synced
 
     def run(self) -> None:
-        """Run rounds until `stop`; then publish safe values, not those of a passing phase, and end within ten seconds.
-
-        The rounds run in their own thread: a request without an answer must not keep the process from ending.
-        """
+        """Run rounds until `stop`; then publish safe values, not a passing phase's, and end within ten seconds."""
         limit_malloc_arenas()
         raise_gc_threshold()
         self._view.start()
         if self._auto:
             self._auto.start()
+        # Daemonic: a request without an answer must not keep the process from ending.
         worker = threading.Thread(target=self._work, name="rounds", daemon=True)
         worker.start()
         self._stop.wait()
@@ -222,10 +219,7 @@ class Service:
 
 
 def checkpoint_statuses(engine: Engine, state: VpaState, now_s: float) -> dict[str, Status]:
-    """Statuses of the checkpoints of a VPA, by container name.
-
-    Containers that the pods no longer have are skipped: their checkpoints age and are deleted.
-    """
+    """Statuses of checkpoints by container name; those of containers that pods no longer have age until deleted."""
     present = state.selection.containers or state.groups
     histories = {name: engine.history(group) for name, group in state.groups.items() if name in present}
     return {name: checkpoint_status(history.sessions, now_s) for name, history in histories.items() if history.samples}

@@ -142,7 +142,12 @@ class Telemetry:
             self.step_s.labels(step).observe(duration_s)
         for field, counter in self.counts.items():
             counter.inc(getattr(report, field))
-        self._count_quality(report)
+        for resize_s in report.resizes_s:
+            self.resizes.observe(resize_s)
+        self.next_phase_forecasts.labels("hit").inc(report.forecast_hits)
+        self.next_phase_forecasts.labels("miss").inc(report.forecast_misses)
+        for why, number in report.refused.items():
+            self.samples_refused.labels(why).inc(number)
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))
         self.profiles_waiting.set(report.unwritten_profiles)
@@ -158,6 +163,9 @@ class Telemetry:
         shares = groups.violation_ratio()[groups.judged > 0.0]
         for place, resource in enumerate(RESOURCES):
             self.violation_ratio.labels(resource).set(float(shares[:, place].mean()) if len(shares) else 0.0)
+            self.violating.labels(resource).inc(float(report.violating[place]))
+            if report.used[place] > 0:
+                self.slack_ratio.labels(resource).set(float(report.slack[place] / report.used[place]))
 
     def stand_by(self) -> None:
         """Reset what describes the last round: another process leads, and reports these."""
@@ -169,18 +177,6 @@ class Telemetry:
         for by_label in (self.vpas, self.rails, self.slack_ratio, self.violation_ratio):
             by_label.clear()
         self._unserved.update((), self._stopwatch())
-
-    def _count_quality(self, report: Report) -> None:
-        for resize_s in report.resizes_s:
-            self.resizes.observe(resize_s)
-        self.next_phase_forecasts.labels("hit").inc(report.forecast_hits)
-        self.next_phase_forecasts.labels("miss").inc(report.forecast_misses)
-        for why, number in report.refused.items():
-            self.samples_refused.labels(why).inc(number)
-        for place, resource in enumerate(RESOURCES):
-            self.violating.labels(resource).inc(float(report.violating[place]))
-            if report.used[place] > 0:
-                self.slack_ratio.labels(resource).set(float(report.slack[place] / report.used[place]))
 
     def checkpoints_written(self, written: int, failed: int, waiting: int) -> None:
         self.checkpoints.labels("written").inc(written)

@@ -69,10 +69,7 @@ class VpaState:
         return self.saved.get(part, {}).pop(name, None)
 
     def unclaimed(self, part: str) -> dict[str, Mapping[str, Any]]:
-        """The entries of a part of `saved` that still wait for their containers: another restart may come first.
-
-        Those of pods that are gone are dropped.
-        """
+        """Entries of a part of `saved` that still wait for their containers, without those of pods that are gone."""
         entries = self.saved.get(part, {})
         if self.pods_resolved and part != "groups":  # a group outlives its pods
             uids = {pod.uid for pod in self.selection.pods}

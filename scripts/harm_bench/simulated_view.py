@@ -127,11 +127,11 @@ class SimulatedView(View):
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self._classes
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        self._classes[key] = profile["state"], self._cluster.now_s
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        self._classes.pop(key, None)
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        if profile is None:
+            self._classes.pop(key, None)
+        else:
+            self._classes[key] = profile["state"], self._cluster.now_s
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         status = self._checkpoints.get(vpa, {}).get(container)

@@ -127,11 +127,11 @@ class Day(FakeView):
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self.class_states
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        self.class_states[key] = profile["state"], self.now_s
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        del self.class_states[key]
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        if profile is None:
+            del self.class_states[key]
+        else:
+            self.class_states[key] = profile["state"], self.now_s
 
 
 def started(pod: Pod, now_s: float) -> Pod:

@@ -169,11 +169,11 @@ class FakeView:
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return {key: (status["state"], self.now_s) for key, status in self.class_profiles.items()}
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        self.class_profiles[key] = profile
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        self.class_profiles.pop(key, None)
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        if profile is None:
+            self.class_profiles.pop(key, None)
+        else:
+            self.class_profiles[key] = profile
 
 
 def recommender(cluster: FakeView, **options: Any) -> Recommender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,15 +31,11 @@ READY_POLL_S = 0.2
 INITIAL_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 """After a failure in a namespace; doubled with each further failure."""
 
-QUOTA_USED_UP = "exceeded quota"
-"""In the server's message when a namespace may have no more VPAs."""
-
 
 class AutoVpaController:
-    """Creates, changes and removes VPAs in a thread of its own, while this process leads.
+    """Creates, changes and removes VPAs that select a `recommender`, in a thread of its own, while this process leads.
 
-    Its `api` should have a rate limit of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the
-    statuses. `recommender` is the name that the VPAs select; `leads` is asked before every write.
+    Its `api` should have a rate limit of its own, so that a thousand new jobs do not delay the statuses.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class AutoVpaController:
         self._leads, self._clock = leads, clock
         self._retry_s: dict[str, tuple[int, float]] = {}  # namespace -> failures in a row, when to try again
         self._logged: dict[str, Mapping[str, str]] = {}  # namespace -> what was last logged about its objects
-        self._resynced_s: float | None = None
+        self._resynced_s = -math.inf
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="auto VPAs", daemon=True)
         self._writes = Counter(
@@ -74,7 +71,7 @@ class AutoVpaController:
     def _run(self) -> None:
         while not self._stopped.is_set():
             if not self._leads() or not self._view.synced:
-                self._resynced_s = None
+                self._resynced_s = -math.inf
                 self._problems.set(0)  # the leader reports them
                 self._stopped.wait(READY_POLL_S)
                 continue
@@ -82,7 +79,7 @@ class AutoVpaController:
                 self.reconcile()
             except Exception:  # a bug must be visible, but must not end the thread
                 log.exception("unexpected failure")
-                self._resynced_s = None
+                self._resynced_s = -math.inf
                 self._stopped.wait(INITIAL_BACKOFF_S)
             self._view.wait(self._next_due_in_s())
 
@@ -92,7 +89,7 @@ class AutoVpaController:
         failing = {name for name, (failures, at_s) in self._retry_s.items() if failures and at_s > now_s}
         due = self._view.changed() - failing  # failing ones wait for their retry
         due |= {name for name, (_, at_s) in self._retry_s.items() if at_s <= now_s}
-        if self._resynced_s is None or now_s - self._resynced_s >= RESYNC_INTERVAL_S:
+        if now_s - self._resynced_s >= RESYNC_INTERVAL_S:
             due |= self._view.all_namespaces()
             self._resynced_s = now_s
         for name in sorted(due):
@@ -112,7 +109,10 @@ class AutoVpaController:
         workloads, vpas = self._view.workloads(name), self._view.vpas(name)
         changes = Planner(namespace, workloads, vpas, self._recommender, self._view).plan()
         failed = dict(self._apply(changes))
-        self._log_problems(name, {**changes.notes, **failed})
+        problems = {about: text for about, text in {**changes.notes, **failed}.items() if text}
+        log_problems(log, problems, self._logged.pop(name, {}))
+        if problems:
+            self._logged[name] = problems
         if changes.incomplete or any(failed.values()):
             self._back_off(name, now_s)
         elif failed:
@@ -136,22 +136,14 @@ class AutoVpaController:
             except ApiError as error:
                 self._writes.labels("failed").inc()
                 yield about, f"could not be {action}: {error}"
-                if isinstance(error, Unreachable) or QUOTA_USED_UP in str(error):
+                if isinstance(error, Unreachable) or "exceeded quota" in str(error):
                     return  # the others would only fail as well, one after the other
             else:
                 self._writes.labels(action).inc()
                 log.info("%s: %s (%s)", about, action, why, extra={"about": about})
 
-    def _log_problems(self, namespace: str, problems: Mapping[str, str]) -> None:
-        new = {about: text for about, text in problems.items() if text}
-        log_problems(log, new, self._logged.pop(namespace, {}))
-        if new:
-            self._logged[namespace] = new
-
     def _next_due_in_s(self) -> float:
         """Seconds until the next retry or resync."""
-        if self._resynced_s is None:
-            return 0.0
         due_s = min([self._resynced_s + RESYNC_INTERVAL_S, *(at_s for _, at_s in self._retry_s.values())])
         return max(0.0, due_s - self._clock())
 

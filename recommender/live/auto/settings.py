@@ -1,7 +1,6 @@
 """Settings of the VPAs that we create, read from annotations; those of the workload override those of its namespace.
 
-They never let the updater evict a pod whose work no other pod continues: a job's, which would start from the beginning,
-or a DaemonSet's, which is the only one on its node.
+They never let the updater evict a pod whose work no other pod continues: a job's, or a DaemonSet's.
 
 The updater evicts pods that it cannot resize, except in mode `InPlace`, which few clusters have enabled. Elsewhere it
 never evicts from a workload with fewer pods than `minReplicas`, but with `--in-place-skip-disruption-budget` it still
@@ -32,8 +31,6 @@ MIN_MEMORY, MAX_MEMORY = "phasewise.dev/min-memory", "phasewise.dev/max-memory"
 
 MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
 """Update modes of VPAs, without the deprecated `Auto`."""
-
-MAX_QUOTED_CHARS = 40
 
 NEVER_EVICTED = JOBS | {"DaemonSet"}
 """Kinds whose pods no other pod replaces."""
@@ -101,7 +98,7 @@ def _is_unknown_bound(name: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text[:MAX_QUOTED_CHARS])
+    return repr(text[:40])
 
 
 def safe_settings(

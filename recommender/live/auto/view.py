@@ -27,12 +27,9 @@ class AutoView:
     def __init__(self, api: Api, view: ClusterView, scope: Scope) -> None:
         self._view, self._scope = view, scope
         self._discovery, self._in_place = Discovery(api, time.monotonic), InPlaceMode(api, time.monotonic)
+        only = f"metadata.name={scope.namespace}" if scope.namespace else ""
         self._namespaces = Reflector(
-            api,
-            path_of(NAMESPACES),
-            read_namespace,
-            field_selector=f"metadata.name={scope.namespace}" if scope.namespace else "",
-            on_change=self._namespace_changed,
+            api, path_of(NAMESPACES), read_namespace, field_selector=only, on_change=self._namespace_changed
         )
         path, read = path_of(HPAS, scope.namespace), scope.only(read_scaler)
         self._scalers = Reflector(api, path, read, on_change=self._object_changed)
@@ -52,10 +49,9 @@ class AutoView:
 
     @property
     def synced(self) -> bool:
-        """Whether everything was listed once: before that, a VPA of a user may not have been seen yet.
+        """Whether all but training jobs was listed once: before that, a VPA of a user may not have been seen yet.
 
-        Training jobs are exempt: nothing is decided about a job that has not been seen. HorizontalPodAutoscalers that
-        may not be read count as none.
+        HorizontalPodAutoscalers that may not be read count as none.
         """
         scalers_known = self._scalers.synced or bool(self._scalers.problem)
         return scalers_known and self._namespaces.synced and self._view.synced

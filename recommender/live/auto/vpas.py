@@ -30,24 +30,19 @@ NOT_SCALABLE = "the updater acts on no kind without a scale subresource: this VP
 
 @dataclass(slots=True)
 class VpaChanges:
-    """Changes in a namespace, to be made in this order: removals with their reasons, changes, new VPAs.
+    """Changes in a namespace, to be made in this order."""
 
-    `notes` are what a user should know, by the object it is about. `incomplete`: for some workload it could not be
-    determined whether it should have a VPA; to be tried again.
-    """
-
-    remove: list[tuple[Vpa, str]] = field(default_factory=list)
+    remove: list[tuple[Vpa, str]] = field(default_factory=list)  # with reasons
     change: list[tuple[Vpa, WantedVpa]] = field(default_factory=list)
     create: list[WantedVpa] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-    incomplete: bool = False
+    notes: dict[str, str] = field(default_factory=dict)  # for the user, by the object that they are about
+    incomplete: bool = False  # to be tried again: for some workload it could not be determined what it should have
 
 
 class Planner:
     """Plans changes so that each labelled workload has one VPA, and none beside a VPA that a user wrote.
 
-    `workloads` and `vpas` are all in this namespace; `recommender` is our name, in `recommenders` and in the label of
-    the VPAs that we created. Where a lookup by `view` raises a ClusterError, the VPA of that workload stays as it is.
+    Where a lookup by `view` raises a ClusterError, the VPA of that workload stays as it is.
     """
 
     def __init__(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, Unreachable
@@ -20,12 +23,12 @@ from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
-from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, Statuses, WriteReport
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition, is_fetching_history
 from recommender.cluster.vpas.writer import VpaWriter
-from recommender.cluster.watching.reflector import OnChange, Reflector
+from recommender.cluster.watching.reflector import OnChange, Parse, Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, PodIndex, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -37,7 +40,6 @@ from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import InterruptibleUsage, Usage
 from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
@@ -45,6 +47,11 @@ from recommender.policies.histogram_checkpoint import session_of
 from recommender.records import ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Usage = Callable[[float], UsageReport]
+"""A source of usage, called with the time in unix seconds."""
 
 MAX_FINISHED_PODS = 5000
 """A process that does not lead never drains the finished pods; above this the oldest are dropped."""
@@ -55,10 +62,9 @@ now, the rest of what is known of it must still be forgotten."""
 
 
 class ClusterView(View):
-    """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
+    """A real cluster as a round, the service and `AutoVpaController` see it; with `observe_only` no VPA is written.
 
-    With `observe_only` everything is computed, and no VPA written. `leads` is asked before each write: a round may
-    outlast the lease.
+    `leads` is asked before each write: a round may outlast the lease.
     """
 
     def __init__(
@@ -83,42 +89,32 @@ class ClusterView(View):
         self._writer = VpaWriter(api, time.time)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
-        within = scope.namespace
-        self._checkpoints, self._steady_clock = (
-            Checkpoints(api, time.monotonic, within),
-            SteadyClock(time.time, time.monotonic),
-        )
+        self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
+        self._steady_clock = SteadyClock(time.time, time.monotonic)
         self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
-        self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
+
+        def watch(resource: tuple[str, str], parse: Parse[T], **options: Any) -> Reflector[T]:
+            return Reflector(api, path_of(resource, scope.namespace), scope.only(parse), **options)
+
+        self._vpas = Reflector(api, path_of(VPAS, scope.namespace), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
-        self._quotas = Reflector(api, path_of(QUOTAS, within), scope.only(read_quota))
-        self._rooms = Rooms(self._nodes, self._quotas)
-        self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile), metadata_only=True)
-        self._profile_store = ProfileStore(api, scope, self._profiles)
-        self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
+        self._quotas = watch(QUOTAS, read_quota)
+        self._profiles = watch(PROFILES, read_profile, metadata_only=True)
+        self._rooms, self._profile_store = Rooms(self._nodes, self._quotas), ProfileStore(api, scope, self._profiles)
+        self._training_jobs = TrainingJobs(api, self._workload_changed, scope.namespace, scope.only)
         self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload], OnChange[Pod]]] = []
-        self.reflectors: tuple[Reflector[Any], ...] = (
+        self._watched: tuple[Reflector[Any], ...] = (
             self._vpas,
             self._nodes,
-            Reflector(api, path_of(PODS, within), scope.only(read_pod), on_change=self._pod_changed),
-            Reflector(
-                api,
-                path_of(EVENTS, within),
-                scope.only(read_eviction),
-                field_selector=EVICTIONS,
-                on_change=self._ooms.eviction_changed,
-            ),
+            self._quotas,
+            self._profiles,
+            watch(PODS, read_pod, on_change=self._pod_changed),
+            watch(EVENTS, read_eviction, field_selector=EVICTIONS, on_change=self._ooms.eviction_changed),
             *(
-                Reflector(
-                    api, path_of(resource, within), scope.only(workload_reader(kind)), on_change=self._workload_changed
-                )
+                watch(resource, workload_reader(kind), on_change=self._workload_changed)
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-
-    @property
-    def _watched(self) -> tuple[Reflector[Any], ...]:
-        return (*self.reflectors, self._profiles, self._quotas)
 
     def listen(
         self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload], pod_changed: OnChange[Pod]
@@ -143,8 +139,8 @@ class ClusterView(View):
     def synced(self) -> bool:
         """Whether everything watched has been listed once: only then does a missing object not exist."""
         # The CRD of the profiles may be missing, and quotas that may not be read count as none.
-        optional_synced = all(reflector.synced or reflector.problem for reflector in (self._profiles, self._quotas))
-        return optional_synced and all(reflector.synced for reflector in self.reflectors)
+        optional = (self._profiles, self._quotas)
+        return all(watched.synced or (watched in optional and watched.problem) for watched in self._watched)
 
     def load_histories(self) -> None:
         """Read checkpoints and profiles of VPAs that are new or `OUTDATED`; broken ones are skipped.
@@ -219,7 +215,7 @@ class ClusterView(View):
         if selection is None or before is not found:  # an unchanged resolution is the same object
             pods = pods_to_recommend_for(found.pods, found.pending)
             classes = {pod.uid: workload_class(pod, self.workloads.controllers_of(pod)) for pod in pods}
-            target = self._target_of(vpa)
+            target = self.workloads.get(vpa.key.namespace, Ref.of(vpa.target))
             declared = NO_REQUESTS if target is None else target.templates.declared
             selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)
             self._selected[vpa.key] = found, selection
@@ -274,14 +270,10 @@ class ClusterView(View):
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self._profile_store.saved_classes(time.time())
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        """Write the PhaseProfile of a workload class, also when we only observe."""
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        """Write or delete the PhaseProfile of a workload class, also when we only observe."""
         self._require_lead()
         self._profile_store.write_class_profile(key, profile)
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        self._require_lead()
-        self._profile_store.delete_class_profile(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self._histories.get(vpa, {}).get(container)
@@ -322,9 +314,6 @@ class ClusterView(View):
     def _ours(self) -> list[Vpa]:
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
-    def _target_of(self, vpa: Vpa) -> Workload | None:
-        return self.workloads.get(vpa.key.namespace, Ref.of(vpa.target))
-
     def _require_lead(self) -> None:
         if not self._leads():
             raise Unreachable("not written: this process no longer leads")
@@ -345,3 +334,34 @@ class ClusterView(View):
         self._ooms.pod_changed(old, new)
         for _, _, listener in self._listeners:
             listener(old, new)
+
+
+class InterruptibleUsage:
+    """Reads a source in a separate thread: on shutdown there are only seconds left, and a Prometheus may be slow."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage, self._stopped = usage, False
+        self._answer = Future[UsageReport]()
+
+    def stop(self) -> None:
+        """Wait for no answer any more. May be called in a signal handler."""
+        self._stopped = True
+        with suppress(InvalidStateError):  # it has answered
+            self._answer.set_exception(Unreachable("usage: interrupted, the process is shutting down"))
+
+    def samples(self, now_s: float) -> UsageReport:
+        """Read the source; raises its error, or `Unreachable` if it has not answered when the process is stopped."""
+        self._answer = Future[UsageReport]()
+        if self._stopped:
+            self.stop()
+        else:
+            threading.Thread(target=self._ask, args=(now_s, self._answer), name="usage", daemon=True).start()
+        return self._answer.result()
+
+    def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
+        with suppress(InvalidStateError):  # stopped meanwhile
+            try:
+                used = self._usage(now_s)
+                answer.set_result(used._replace(samples=list(used.samples)))
+            except BaseException as error:  # noqa: BLE001  # raised again in `samples`
+                answer.set_exception(error)

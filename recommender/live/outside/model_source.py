@@ -34,14 +34,11 @@ INITIAL_SYNC_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model in use, and when it was written (unix seconds), if known.
-
-    `digest` is the SHA-256 of its manifest, which has the checksums of the rest; independent of where the files are.
-    """
+    """A model in use."""
 
     model: PhaseModel
-    digest: str
-    written_s: float | None
+    digest: str  # SHA-256 of the manifest, which has the checksums of the rest
+    written_s: float | None  # unix seconds, if known
 
 
 class Refusal(NamedTuple):
@@ -79,10 +76,7 @@ class BundledModel(ModelSource):
 
 
 class ModelFolder(ModelSource):
-    """A model folder, checked on each call: it may be rewritten, renamed, or reached by another symlink.
-
-    The kubelet updates a mounted ConfigMap by changing a symlink: the same paths then lead to other files.
-    """
+    """A model folder; it may be rewritten or renamed, and the kubelet updates a mounted ConfigMap by a symlink."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -154,10 +148,7 @@ def model_source(name: str, api: Callable[[], Api]) -> ModelSource:
 
 
 class ModelWatch:
-    """Keeps the model in use equal to that of its source.
-
-    `on_change` is called with a model that is put into use, and with the reason why one was refused.
-    """
+    """Keeps the model in use equal to that of its source; `on_change` is told what is put into use or refused."""
 
     def __init__(self, source: ModelSource, on_change: Callable[[Loaded | None, str], None]) -> None:
         self._source, self._on_change = source, on_change
@@ -191,10 +182,7 @@ class ModelWatch:
         self._source.stop()
 
     def refresh(self, adopt: Callable[[PhaseModel], None]) -> None:
-        """Adopt the source's model if it has changed; called between rounds.
-
-        A bad model, or one at which `adopt` fails, is refused once per change of the source.
-        """
+        """Adopt the source's model if it has changed; refuse a bad one, or one at which `adopt` fails, once."""
         version = self._source.version()
         if version is None or version == self._seen_version:
             return  # unchanged, or removed: the present model stays in use

@@ -30,10 +30,9 @@ MAX_SINGLE_READS = 20
 
 
 class ProfileStore:
-    """State in PhaseProfiles: of each VPA of ours, and of each workload class.
+    """State in PhaseProfiles of VPAs and workload classes; the watched `profiles` show which exist, and their owners.
 
-    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use. The watched
-    `profiles` show which exist, and their owners.
+    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use.
     """
 
     def __init__(self, api: Api, scope: Scope, profiles: Reflector[Profile]) -> None:
@@ -77,20 +76,17 @@ class ProfileStore:
             raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
         self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
 
-    def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        self._writer.write_class(key, status)
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        """Delete the profile of a workload class, unless a VPA owns it."""
+    def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any] | None) -> None:
+        """Write the profile of a workload class; None deletes it, unless a VPA owns it."""
+        if status is not None:
+            self._writer.write_class(key, status)
+            return
         present = self._profiles.snapshot().get(class_profile_key(key))
         if present is None or not present.owner_uid:
             self._writer.delete_class(key)
 
     def _list(self, namespace: str | None, field_selector: str = "") -> Iterator[Profile]:
-        """Profiles in a namespace, or in all; none where the CRD is not installed or may not be read.
-
-        The latter is logged once: otherwise nobody would know why everything starts from nothing after a restart.
-        """
+        """Profiles in a namespace, or in all; none without the CRD, or the right to read them, which is logged once."""
         query = {"fieldSelector": field_selector} if field_selector else None
         try:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput, PhasewiseError
-from recommender.growth import Category, Growth, GrowthOptions, overall_category
+from recommender.growth import Growth, GrowthOptions
 from recommender.live.containers import JobRun, job_run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, ProgressUpdate, Reading, Stages
@@ -23,10 +23,7 @@ class ProgressSource(Protocol):
     name: str
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """Reports on these pods since the last call; the caller ignores reports on other pods.
-
-        A problem with one pod is part of the answer; a `PhasewiseError` means that the call failed for all pods.
-        """
+        """Reports since the last call; those on other pods are ignored. On a `PhasewiseError` it failed for all."""
 
 
 class Progress:
@@ -39,10 +36,7 @@ class Progress:
         self._interrupted: dict[JobRun, Growth] = {}
 
     def take(self, states: Iterable[VpaState], version: object, now_s: float) -> dict[str, str]:
-        """Update the growth of all pods, forget pods that are gone; returns what went wrong.
-
-        `version` changes whenever a VPA or a pod was added, removed or changed: only then are all pods indexed again.
-        """
+        """Update the growth of all pods, indexed again if `version` has changed; returns what went wrong."""
         problems = self._index_pods(states, now_s) if version != self._version else {}
         self._version = version
         wanted = [pod for _, pod in self._pods.values()]
@@ -112,14 +106,13 @@ def _restore(state: VpaState, pod: Pod, interrupted: dict[JobRun, Growth]) -> di
     saved, run = state.pop_saved("growth", pod.uid), job_run_of(pod)
     if pod.uid in state.growth:
         return {}
-    if saved is None:
-        if run is not None and run in interrupted:
-            state.growth[pod.uid] = interrupted.pop(run)
-        return {}
-    try:
-        state.growth[pod.uid] = Growth.from_state(saved, f"pod {pod.key}")
-    except BadInput as error:
-        return {f"progress of {pod.key}": str(error)}
+    if saved is not None:
+        try:
+            state.growth[pod.uid] = Growth.from_state(saved, f"pod {pod.key}")
+        except BadInput as error:
+            return {f"progress of {pod.key}": str(error)}
+    elif run is not None and run in interrupted:
+        state.growth[pod.uid] = interrupted.pop(run)
     return {}
 
 
@@ -140,8 +133,3 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
     if growth.growth is not None:
         entry["progress"] = float(f"{growth.growth:.3g}")
     return entry
-
-
-def category_of(state: VpaState) -> Category | None:
-    """The leading category of all pods of a VPA that report progress."""
-    return overall_category(growth.category for growth in state.growth.values())

@@ -27,10 +27,9 @@ MAX_NAME_CHARS = 253
 
 
 class PushedProgress:
-    """An inbox that request threads fill and the round empties.
+    """An inbox that request threads fill and the round empties, while this process `accepts` readings: only a leader.
 
-    The token is the one line of its file, read at each request, so that a rotated one counts at once; `Misuse` if the
-    file cannot be used. `accepts` says whether this process leads: in a standby the readings would be lost.
+    The token is the one line of its file, read at each request: a rotated one counts at once. `Misuse` for a bad file.
     """
 
     name = "push"

@@ -75,12 +75,9 @@ class Rooms:
         return tuple(found)
 
     def _allocatable_for(self, pod: Pod) -> tuple[Pair, ...]:
-        """Distinct allocatable of the nodes that node selector and taints allow.
-
-        Affinity is ignored, so that no node is excluded by mistake. A pod may have thousands of tolerations: each is
-        compared with each taint once, not on every node.
-        """
+        """Distinct allocatable of the nodes that node selector and taints allow; affinity might exclude more."""
         nodes = self._nodes.snapshot().values()
+        # A pod may have thousands of tolerations: each is compared with each taint once, not on every node.
         hard = {taint for node in nodes for taint in node.taints if taint.effect in HARD_EFFECTS}
         forbidden, selector = hard - tolerated(hard, pod.tolerations), pod.node_selector.items()
         return tuple(

@@ -19,9 +19,6 @@ from recommender.errors import Misuse
 
 T = TypeVar("T")
 
-DEFAULT = "default"
-"""The recommender whose VPAs need not name it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -44,22 +41,15 @@ class Shard:
 
 @lru_cache(maxsize=65536)
 def shard_of(namespace: str, number: int) -> int:
-    """The shard of a namespace, whatever other namespaces there are.
+    """The shard of a namespace: that with the highest hash (rendezvous hashing).
 
-    It is the shard with the highest hash (rendezvous hashing): when shards are added, a namespace stays or moves to a
-    new shard, never from one old shard to another.
+    When shards are added, a namespace stays or moves to a new shard, never from one old shard to another.
     """
     return max(range(number), key=lambda shard: hashlib.sha256(f"{shard}/{namespace}".encode()).digest())
 
 
 def parse_shard(text: str) -> Shard:
-    """Parse `I/N`, counted from 0; `Misuse` for anything else.
-
-    Examples
-    --------
-    >>> parse_shard("1/3")
-    Shard(index=1, number=3)
-    """
+    """Parse `I/N`, counted from 0; `Misuse` for anything else."""
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not int(found[1]) < int(found[2]):
         raise Misuse(f"{text!r} is not a shard. Write I/N, counted from 0: 0/3, 1/3 and 2/3 are the three shards.")
@@ -68,20 +58,16 @@ def parse_shard(text: str) -> Shard:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The part of the cluster that is ours.
+    """The part of the cluster that is ours, without namespaces that are `ignored` or another shard's."""
 
-    VPAs select us by the name `recommender`. Only `namespace` is looked at, all if None; of these, namespaces that are
-    `ignored` or another shard's are left alone.
-    """
-
-    recommender: str = "phasewise"
-    namespace: str | None = None
+    recommender: str = "phasewise"  # the name by which VPAs select us
+    namespace: str | None = None  # the only one that is looked at; None for all
     ignored: frozenset[str] = frozenset()
     shard: Shard = field(default_factory=Shard)
 
     def claims(self, vpa: Vpa) -> bool:
         """Whether a VPA is ours: it names us; one that names no recommender belongs to the one called default."""
-        named = self.recommender in (vpa.recommenders or (DEFAULT,))
+        named = self.recommender in (vpa.recommenders or ("default",))
         return named and self.covers(vpa.key.namespace)
 
     def covers(self, namespace: str) -> bool:

@@ -108,8 +108,5 @@ class View(Protocol):
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         """By namespace and name of each workload class: the state saved in its profile, and when it was last used."""
 
-    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        """Write the PhaseProfile of a workload class."""
-
-    def delete_class_profile(self, key: ObjectKey) -> None:
-        """Delete the PhaseProfile of a workload class."""
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
+        """Write the PhaseProfile of a workload class; None deletes it."""

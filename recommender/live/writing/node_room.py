@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,12 +55,13 @@ class NodeRoom:
     def __init__(self, view: View) -> None:
         self._view = view
         self._states: Collection[VpaState] = ()
-        self._free: dict[str, FloatArray] | None = None
+        self._free: dict[str, FloatArray] = {}
+        self._is_read = False
         self._pending: dict[ObjectKey, PendingIncrease] = {}
 
     def begin(self, states: Collection[VpaState]) -> None:
         """Start a round: the free capacity is read again once a VPA wants more."""
-        self._states, self._free = states, None
+        self._states, self._is_read = states, False
 
     def limit(self, state: VpaState, wanted: Sequence[ContainerRecommendation], now_s: float) -> Amounts:
         """The most to recommend to the containers of a pod together; infinite where it causes no resize in place.
@@ -73,14 +74,15 @@ class NodeRoom:
         if not _is_resized(state, pods, requests, wanted, now_s):
             self._pending.pop(state.vpa.key, None)
             return UNBOUNDED
-        free = self._free = self._free_by_node(now_s) if self._free is None else self._free
+        if not self._is_read:
+            self._read_free(now_s)
         before = self._pending.get(state.vpa.key)
         if before is not None:
-            _claim(before, state, pods, free, now_s, share=-1.0)  # what it claims is room for itself
+            self._claim(before, state, pods, now_s, share=-1.0)  # what it claims is room for itself
         rows_on: dict[str, list[int]] = defaultdict(list)
         for row, pod in enumerate(pods):
             rows_on[pod.node].append(row)
-        fits = [_water_level(requests[rows], free[node]) for node, rows in rows_on.items() if node in free]
+        fits = [_water_level(requests[rows], self._free[node]) for node, rows in rows_on.items() if node in self._free]
         # All pods have one target: a full node must not reduce what another of them already requests.
         most = np.fmax(np.min(fits, axis=0), np.max(requests, axis=0)) if fits else np.array(UNBOUNDED)
         if any(limit_follows(state.vpa, pods, name) for name in names):
@@ -89,38 +91,30 @@ class NodeRoom:
         unchanged = before is not None and np.array_equal(before.requested, requested)
         since_s = min(before.since_s, now_s) if before is not None and unchanged else now_s
         increase = self._pending[state.vpa.key] = PendingIncrease(names, np.fmin(total, most), requested, since_s)
-        _claim(increase, state, pods, free, now_s)
+        self._claim(increase, state, pods, now_s)
         return amounts_of(most)
 
-    def _free_by_node(self, now_s: float) -> dict[str, FloatArray]:
-        """Free capacity of the nodes of all pods, less all pending increases."""
+    def _read_free(self, now_s: float) -> None:
+        """Read the free capacity of the nodes of all pods, less all pending increases."""
         running = {state.vpa.key: (state, _running_pods(state)) for state in self._states}
         nodes = {pod.node for _, pods in running.values() for pod in pods}
-        free = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
+        self._free = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
+        self._is_read = True
         self._pending = {key: increase for key, increase in self._pending.items() if key in running}
         for key, increase in self._pending.items():
-            _claim(increase, *running[key], free, now_s)
-        return free
+            self._claim(increase, *running[key], now_s)
 
-
-def _claim(
-    increase: PendingIncrease,
-    state: VpaState,
-    pods: Sequence[Pod],
-    free: Mapping[str, FloatArray],
-    now_s: float,
-    share: float = 1.0,
-) -> None:
-    """Take what is recommended to pods beyond their requests off their nodes; not where the updater seems to skip them.
-
-    `free` is OUT.
-    """
-    may_be_skipped = state.vpa.min_replicas is None and len(pods) < UPDATER_MIN_REPLICAS
-    if may_be_skipped and now_s - increase.since_s > UNTOUCHED_AFTER_S:
-        return
-    for pod in pods:
-        if pod.node in free:
-            free[pod.node][:] -= share * np.fmax(0.0, increase.amounts - _requested(pod, increase.names))
+    def _claim(
+        self, increase: PendingIncrease, state: VpaState, pods: Sequence[Pod], now_s: float, share: float = 1.0
+    ) -> None:
+        """Take what pods are to get beyond their requests off their nodes, unless the updater seems to skip them."""
+        may_be_skipped = state.vpa.min_replicas is None and len(pods) < UPDATER_MIN_REPLICAS
+        if may_be_skipped and now_s - increase.since_s > UNTOUCHED_AFTER_S:
+            return
+        for pod in pods:
+            if pod.node in self._free:
+                missing = np.fmax(0.0, increase.amounts - _requested(pod, increase.names))
+                self._free[pod.node] -= share * missing
 
 
 def _water_level(requests: FloatArray, room: FloatArray) -> FloatArray:

@@ -27,8 +27,9 @@ from recommender.engine.member import Member
 from recommender.engine.persistence import MAX_TEXT_CHARS, keep, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
+from recommender.growth import overall_category
 from recommender.live.outside.model_source import Refusal
-from recommender.live.progress.progress import category_of, progress_of
+from recommender.live.progress.progress import progress_of
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.publisher import WriterPool
@@ -193,7 +194,7 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         status["conditions"] = [_refusal_condition(refusal, engine.fleet)]
     if with_state:
         status["state"] = _state(state, engine)
-    if (category := category_of(state)) is not None:
+    if (category := overall_category(growth.category for growth in state.growth.values())) is not None:
         status["category"] = category.value
     if chosen:
         targets = np.array([target.estimate.target for _, target in chosen])

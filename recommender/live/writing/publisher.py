@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,13 +42,8 @@ from recommender.units import MonotonicClock, WallClock
 T = TypeVar("T")
 R = TypeVar("R")
 
-PROVIDED, NO_PODS = "RecommendationProvided", "NoPodsMatched"
-UNSUPPORTED, DEPRECATED = "ConfigUnsupported", "ConfigDeprecated"
-
 SHORTAGE_WEIGHTS = np.array([0.1, 1.0])
 """Of CPU and memory: pods with too little CPU are slow, with too little memory they are killed."""
-
-STOPPED = "the recommender was stopped"
 
 
 class WriterPool:
@@ -110,10 +104,7 @@ class Publisher:
         self._clock, self._stopwatch, self._writers, self._nodes = clock, stopwatch, writers, NodeRoom(view)
 
     def publish(self, states: Collection[VpaState], prepare: Callable[[VpaState], None], report: Report) -> None:
-        """Write statuses in the order of the VPAs; unchanged ones are not even computed.
-
-        `prepare` is called before each is written, on the writing thread.
-        """
+        """Write statuses that changed, in the order of the VPAs; `prepare` is called before each, on its thread."""
         self._nodes.begin(states)
         drafts: list[Status] = []
 
@@ -134,8 +125,7 @@ class Publisher:
     def publish_safe_values(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
         """Write safe values, the most urgent first, until a deadline of the stopwatch; count unwritten statuses.
 
-        Those of a VPA are computed when its turn comes, on the writing thread, so that the first statuses are written
-        before the last values are known.
+        Those of a VPA are computed when its turn comes: the first are written before the last are known.
         """
         ordered = by_urgency(states, self._engine)
         self._nodes.begin(ordered)
@@ -159,18 +149,18 @@ class Publisher:
 
     def _status_of(self, state: VpaState) -> Status | None:
         """The status to write; None when it is unchanged."""
-        room = self._view.room(state.vpa, state.selection.pods)
-        vpa = state.vpa
-        signature: object = (vpa.uid, vpa.generation, vpa.annotations, state.selection, room, [*state.targets.items()])
+        vpa, selection = state.vpa, state.selection
+        room = self._view.room(vpa, selection.pods)
+        signature: object = (vpa.uid, vpa.generation, vpa.annotations, selection, room, [*state.targets.items()])
         if signature == state.published_signature and self._is_unchanged(state):
             return None
-        limits = self._limits.within(state.vpa.key.namespace)
+        limits = self._limits.within(vpa.key.namespace)
         wanted = _constrained(state, limits)
         needed = {each.container: self._needed(state, each.container) for each in wanted}
         most = self._nodes.limit(state, wanted, self._clock())
         if most != UNBOUNDED:
             room = replace(room, where_it_runs=most, has=requested_by_container(state))
-        recommendations = fit_room(wanted, unmanaged_requests(state), room, state.vpa.policy_for, needed)
+        recommendations = fit_room(wanted, unmanaged_requests(state), room, vpa.policy_for, needed)
         if recommendations != wanted:
             signature = None  # it also depends on use, and must be computed again in the next round
         entries = retained_entries(state, limits) | {entry.container: entry for entry in recommendations}
@@ -209,42 +199,26 @@ def _constrained(state: VpaState, limits: SharedLimits) -> tuple[ContainerRecomm
     vpa = state.vpa
     whole = integer_cpu_containers(vpa.annotations, state.targets) if limits.integer_cpu else frozenset[str]()
     estimates = {name: target.estimate for name, target in state.targets.items()}
-    constrained = constrain(estimates, vpa.policy_for, limits, whole)
-    return tuple(
-        _with_target_in_force(
-            at_most(one, most_requested(vpa, state.selection.pods, one.container), "ContainerLimit"),
-            state.targets[one.container].in_place_of,
-        )
-        for one in constrained
-    )
-
-
-def _with_target_in_force(recommendation: ContainerRecommendation, before: Amounts | None) -> ContainerRecommendation:
-    """Publish the target in force as the uncapped target, which nobody acts on and the next process reads."""
-    if before is None:
-        return recommendation
-    cpu_cores, memory_bytes = (
-        math.nan if math.isnan(uncapped) else amount
-        for uncapped, amount in zip(recommendation.uncapped, before, strict=True)
-    )
-    return replace(recommendation, uncapped=(cpu_cores, memory_bytes))
+    found = []
+    for one in constrain(estimates, vpa.policy_for, limits, whole):
+        limited = at_most(one, most_requested(vpa, state.selection.pods, one.container), "ContainerLimit")
+        if (before := state.targets[one.container].in_place_of) is not None:
+            # The target in force is the uncapped one, on which nobody acts and which the next process reads.
+            amounts = np.where(np.isnan(limited.uncapped), np.nan, before)
+            limited = replace(limited, uncapped=amounts_of(amounts))
+        found.append(limited)
+    return tuple(found)
 
 
 def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
-    """Published recommendations of containers without a new one: they are better than none.
+    """Published recommendations of containers without a new one, within the present limits: they are better than none.
 
-    They are kept within the present limits of the user and the operator. Containers that the user excludes (mode Off,
-    nothing controlled) or that the pods no longer have are dropped.
+    Containers that the user excludes (mode Off, nothing controlled) or that the pods no longer have are dropped.
     """
-    present = state.selection.containers
-    retained = {}
-    for name, entry in recommendations_in(state.vpa.status, exclude=state.targets).items():
-        if present and name not in present:
-            continue
-        constrained = constrain_again(entry, state.vpa.policy_for(name), limits)
-        if constrained is not None:
-            retained[name] = constrained
-    return retained
+    present, published = state.selection.containers, recommendations_in(state.vpa.status, exclude=state.targets)
+    kept = {name: entry for name, entry in published.items() if not present or name in present}
+    limited = {name: constrain_again(entry, state.vpa.policy_for(name), limits) for name, entry in kept.items()}
+    return {name: entry for name, entry in limited.items() if entry is not None}
 
 
 def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
@@ -253,14 +227,13 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
     matches = any(pod.phase != PENDING for pod in pods)  # pending pods do not count, as in the default recommender
     no_pods = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
     provided = Condition("True") if entries else Condition("False", *(no_pods[1:] if no_pods else ()))
-    doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
-    doubt_text = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
+    doubts = [f"{name}: {target.doubt}" for name, target in sorted(state.targets.items()) if target.doubt]
     return {
-        PROVIDED: provided,
-        NO_PODS: no_pods,
-        UNSUPPORTED: Condition("True", "", problem) if problem else None,
-        LOW_CONFIDENCE: Condition("True", "Fallback", doubt_text) if doubts else None,
-        DEPRECATED: None,
+        "RecommendationProvided": provided,
+        "NoPodsMatched": no_pods,
+        "ConfigUnsupported": Condition("True", "", problem) if problem else None,
+        LOW_CONFIDENCE: Condition("True", "Fallback", "; ".join(doubts)) if doubts else None,
+        "ConfigDeprecated": None,
         DISRUPTIVE: disruption_warning(state.vpa, pods),
     }
 
@@ -307,6 +280,6 @@ def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
     changed = False
     for name, group in state.groups.items():
         if (estimate := engine.safe_value(group, now_s)) is not None:
-            state.targets[name] = Target(group, estimate, STOPPED, engine.in_force(group))
+            state.targets[name] = Target(group, estimate, "the recommender was stopped", engine.in_force(group))
             changed = True
     return changed

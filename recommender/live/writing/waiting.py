@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 MIN_RELATIVE_CHANGE = 0.1
 """As in the updater: a pod is resized where a target differs from its request by more than this share."""
 
-REFUSALS = (Forbidden, Invalid, NotFound)
-
 RETRY_AFTER_S = 600.0
 """Seconds before a refused resize is tried again."""
 
@@ -86,7 +84,7 @@ class PendingPodResizer:
             with report.guard(f"pod {pod.key}"):
                 try:
                     outcome()
-                except REFUSALS as error:  # most have a node by now, or are gone: reported only if it keeps waiting
+                except (Forbidden, Invalid, NotFound) as error:  # most have a node by now: reported if it still waits
                     self._refused[pod.uid] = RefusedResize(changes, str(error), now_s)
                 else:
                     report.resized_waiting += 1
@@ -129,7 +127,7 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """The changes to the requests and limits of a pod; none where they are too small, or would change its QoS class.
 
-    By container name, `targets` has cores and bytes, NaN for none, and `declared` what its owner requests.
+    `targets` and what its owner `declared` are in cores and bytes by container name, NaN for none.
     """
     changes: list[Change] = []
     is_worthwhile = False

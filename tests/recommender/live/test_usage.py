@@ -13,9 +13,8 @@ import pytest
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
-from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.outside.cluster_view import ClusterView, InterruptibleUsage
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import InterruptibleUsage
 from recommender.records import Sample
 from tests.fakes.records import a_pod
 
