@@ -35,10 +35,7 @@ COUNTER_REMEDY = "if it counts CPU seconds, as container_cpu_usage_seconds_total
 
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
-    """Raise BadInput for negative, infinite and impossibly large numbers, and times outside 1970..2100.
-
-    `raw_name` maps our name of a column to the name in the file.
-    """
+    """Raise BadInput for negative, infinite and impossibly large numbers, and times outside 1970..2100."""
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
         if bad.any():
@@ -63,11 +60,7 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
 
 
 def check_step(step_s: float, median_s: float, file: Path) -> None:
-    """Refuse a grid finer than the data: most of its cells would be gaps or copies.
-
-    Raises Misuse: below a second, since timestamps are whole seconds.
-    Raises BadInput: below half the median interval; the finest useful step is named.
-    """
+    """Refuse a grid below a second (Misuse), or finer than the data (BadInput): most cells would be gaps or copies."""
     if step_s < FINEST_STEP_S:
         raise Misuse(
             f"--step {format_duration(step_s)} is finer than timestamps, which are whole seconds. Use 1s or more."

@@ -56,10 +56,7 @@ class Header:
 
 
 def open_csv(file: Path, resolve: Resolve) -> Reader:
-    """Make the reader of a CSV file.
-
-    Raises BadInput: as `read_header` and `resolve` do.
-    """
+    """Make the reader of a CSV file. Raises BadInput: as `read_header` and `resolve` do."""
     header = read_header(file)
     text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
@@ -69,11 +66,7 @@ def open_csv(file: Path, resolve: Resolve) -> Reader:
 
 
 def read_header(file: Path) -> Header:
-    """Read the header and the first row.
-
-    Raises BadInput: an empty file, a blank first line, a duplicate name, a wrong separator, or bytes that are not
-    UTF-8.
-    """
+    """Read the header and the first row; raises BadInput if they are no CSV with commas in UTF-8."""
     head = b""
     try:
         with open_decompressed(file) as stream:

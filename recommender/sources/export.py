@@ -74,13 +74,11 @@ def plan_export(
     step_s: int,
     note: Callable[[str], None],
 ) -> ExportPlan:
-    """Look at the data that are there and plan an export of them.
+    """Look at the data that are there and plan an export of them; `note` is called with notes for the user.
 
-    `start_s`, `end_s`: unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
-    `note`: called with notes for the user.
+    Start and end (unix seconds) are rounded inwards to whole steps, so that exports of one Prometheus fit together.
 
     Raises NotEnoughData: no container in that time; the message says what Prometheus has instead.
-    Raises PrometheusError, Misuse: the query failed; the rate window is too short.
     """
     first_s, last_s = math.ceil(start_s / step_s) * step_s, math.floor(end_s / step_s) * step_s
     usage = UsageQuery(client, settings)
@@ -113,8 +111,6 @@ def export(
     `class_of` names the workload class of pods without a class label.
 
     Raises NotEnoughData: there is no sample.
-    Raises PrometheusError: a query failed.
-    Raises Misuse: the folder is not writable, or another process exports to this file.
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
     windows = plan.windows

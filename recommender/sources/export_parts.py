@@ -1,7 +1,4 @@
-"""An export in progress: a folder beside the output file, with the plan and the finished parts.
-
-Parts are written atomically, so a part that exists is complete, and the folder records what is done.
-"""
+"""An export in progress: a folder beside the output file with the plan and, written atomically, the finished parts."""
 
 from __future__ import annotations
 
@@ -66,10 +63,7 @@ def parts_folder(output: Path) -> Path:
 
 
 def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
-    """The plan of an interrupted export; None without one.
-
-    Raises Misuse: it was started with other options, or its folder is not one of an export.
-    """
+    """The plan of an interrupted export, None without one; Misuse if it cannot be continued with these options."""
     folder = parts_folder(output)
     if not folder.exists():
         return None
@@ -98,10 +92,7 @@ def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None
 
 @contextmanager
 def locked_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
-    """Create the folder of an export if needed, and lock it against other processes.
-
-    Raises Misuse: another process holds the lock, or the folder cannot be created.
-    """
+    """Create the folder of an export if needed, and lock it; raises Misuse if another process holds the lock."""
     folder = parts_folder(output)
     try:
         folder.mkdir(exist_ok=True)

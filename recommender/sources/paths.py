@@ -25,10 +25,7 @@ _HEAD_BYTES = 4096
 
 
 def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
-    """Find the files that paths refer to, each once, with their kinds, and notes on skipped files.
-
-    Raises BadInput: nothing found, no usable file in a folder, no permission, or a file of unknown kind.
-    """
+    """The files that paths refer to, each once, with their kinds, and notes on skipped files; BadInput without any."""
     files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []
     for path in paths:
@@ -107,10 +104,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def kind_of(file: Path) -> Kind | None:
-    """Detect the kind of a file by content, or by name if the content is unreadable; None if unknown.
-
-    Raises BadInput: its name is not UTF-8.
-    """
+    """The kind of a file by content, or by name if that is unreadable; None if unknown."""
     try:
         str(file).encode()
     except UnicodeEncodeError as error:

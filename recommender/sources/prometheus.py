@@ -97,10 +97,7 @@ class _Container:
 
 
 def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
-    """Make the reader of all saved answers of a source, which are read and joined at once.
-
-    Raises BadInput: an invalid answer, or no series for cpu or memory.
-    """
+    """The reader of all saved answers of a source, joined at once; BadInput without series of cpu or memory."""
     containers: dict[str, _Container] = defaultdict(_Container)
     metrics: set[str] = set()
     foreign = {name for file in files for name in _file_names(file)}
@@ -135,10 +132,7 @@ def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
 
 
 def read_answer(file: Path) -> Iterator[AnswerSeries]:
-    """Yield all series of one saved answer.
-
-    Raises BadInput: invalid JSON, an error response, anything but a matrix, or a sample that is not a number.
-    """
+    """Yield all series of one saved answer; raises BadInput for anything but a matrix of numbers."""
     answer = _load(file)
     if not isinstance(answer, dict) or "status" not in answer:
         raise BadInput("not an answer of the Prometheus API", remedy=_REMEDY, file=file)
@@ -291,10 +285,7 @@ def _joined(name: str, container: _Container) -> pd.DataFrame:
 
 
 def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
-    """Join all series of a role to one curve: parts of one series, and new series after restarts.
-
-    Raises BadInput: series that overlap with different values.
-    """
+    """Join the series of a role to one curve: parts, and new series after restarts. BadInput if others overlap."""
     by_labels: dict[tuple[tuple[str, str], ...], list[AnswerSeries]] = defaultdict(list)
     for one in series:
         by_labels[tuple(sorted(one.labels.items()))].append(one)
@@ -314,10 +305,7 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
 
 
 def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
-    """Merge the parts of one series, sorted by time; a counter is converted to its rate.
-
-    Raises BadInput: two answers have different values for one time, or usage is negative.
-    """
+    """Merge the parts of one series, sorted by time; a counter becomes its rate. BadInput if two parts differ."""
     for one in group:
         negative = one.values < 0
         if role.column in VALUE_COLUMNS and negative.any():

@@ -18,13 +18,8 @@ Signer = Callable[[PreparedRequest], PreparedRequest]
 class Access:
     """Authentication and TLS options. Secrets are read from their files at every request, to use renewed ones.
 
-    `bearer_token_file`: sent as `Authorization: Bearer ...`; not together with `user`.
-    `user`, `password_file`: HTTP basic authentication.
-    `ca_file`: CA certificates (PEM) to verify the server with, instead of the system's.
-    `certificate_file`, `key_file`: client certificate (PEM); without `key_file` the key is in the same file.
-    `verify`: False accepts any certificate.
-
-    Raises Misuse: options that exclude or need each other.
+    A bearer token excludes a `user`. Without `key_file` the key is in `certificate_file`; both and `ca_file` are PEM.
+    Without `verify` any certificate is accepted. Options that exclude or need each other raise Misuse.
     """
 
     bearer_token_file: Path | None = None

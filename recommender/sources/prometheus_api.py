@@ -60,7 +60,6 @@ _TIMEOUT_MARGIN = 1.1
 class QueryResult:
     """The samples of some series, concatenated.
 
-    `labels`: labels of each series.
     `owner`: int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
     `times_s`, `values`: float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
     """
@@ -85,9 +84,8 @@ class QueryResult:
 class PrometheusClient:
     """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
-    `url`: its address; may have a path before `/api/v1`.
-    `timeout_s`: timeout of one query.
-    `retries`: number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
+    `url`: may have a path before `/api/v1`.
+    `timeout_s`: of one query; temporary errors are retried up to `retries` times.
     `warn`: called once with each distinct warning of Prometheus.
     `sleep`, `clock`: wait between attempts, and measure the time of a response; seconds.
     """
@@ -119,9 +117,7 @@ class PrometheusClient:
         """Run a range query at start_s, start_s + step_s, ... up to end_s, split as needed.
 
         `series`: expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a
-        response may be too large and its query is split further.
-
-        Raises PrometheusError: the request failed; `QueryTooLarge` if even a single point is too much.
+        response may be too large and its query is split further, down to a single point.
         """
         n_points = math.floor((end_s - start_s) / step_s + _STEP_TOLERANCE) + 1
         points_per_query = max(1, min(MAX_POINTS_PER_SERIES, MAX_SAMPLES_PER_RESPONSE // max(series, 1)))
@@ -250,10 +246,7 @@ class PrometheusClient:
 
 
 def _checked_url(url: str) -> str:
-    """Validate an address, and remove trailing slashes.
-
-    Raises Misuse: it is not http or https, or has a password in it, which every user of the machine could see.
-    """
+    """An address without trailing slashes; Misuse if it has a password, which all users of the machine could see."""
     stripped = url.strip().rstrip("/")
     try:
         parts = urlsplit(stripped)
@@ -278,10 +271,7 @@ class InvalidResponse(Exception):
 
 
 def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
-    """Parse a response into its data and warnings.
-
-    Raises InvalidResponse: not valid JSON, or not of Prometheus.
-    """
+    """Parse a response into its data and warnings. Raises InvalidResponse: not valid JSON, or not of Prometheus."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -292,11 +282,7 @@ def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
 
 
 def read_samples(data: Any) -> QueryResult:
-    """Convert a vector or a matrix to arrays; native histograms are ignored.
-
-    Raises InvalidResponse: neither a vector nor a matrix, a label that is not text, or a sample that is not a pair of
-    time and number.
-    """
+    """Convert a vector or a matrix to arrays, without native histograms; InvalidResponse for anything else."""
     labels: list[Mapping[str, str]] = []
     counts: list[int] = []
     times_s, values = array("d"), array("d")

@@ -44,10 +44,9 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a time range.
+    """The facts of a time range, and init containers, which neither VPA nor recommender sizes.
 
     `columns`: by column: value by (namespace, pod, container), (namespace, pod) or (node,).
-    `init_containers`: containers that neither VPA nor recommender sizes.
     """
 
     columns: Mapping[str, Mapping[Key, float]]

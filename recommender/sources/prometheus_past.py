@@ -133,8 +133,7 @@ class PrometheusPast:
     ) -> Iterator[UsageBlock]:
         """Yield mean cores and maximum bytes per container and interval of `stretch_s`, oldest first.
 
-        `start_s`, `end_s`: unix seconds, a multiple of `stretch_s` apart; intervals end at start_s, start_s +
-        stretch_s, ... end_s.
+        Intervals end at start_s, start_s + stretch_s, ... end_s.
         """
         if (settings := narrowed(self._settings, namespaces)) is None:
             return

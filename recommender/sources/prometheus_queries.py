@@ -163,10 +163,7 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 
 
 def queries_of(settings: UsageSettings, scrape_interval_s: float) -> UsageQueries:
-    """The queries for a Prometheus with this scrape interval.
-
-    Raises Misuse: the rate window is shorter than two scrapes.
-    """
+    """The queries for a Prometheus with this scrape interval; Misuse for a rate window shorter than two scrapes."""
     window_s = settings.rate_window_s
     if window_s is None:
         window_s = math.ceil(SCRAPES_PER_WINDOW * scrape_interval_s)

@@ -44,10 +44,8 @@ class ContainerName(NamedTuple):
 class UsageBlock:
     """The usage of containers over a time range; rows by time, then by container.
 
-    `containers`: sorted; some may have no row.
-    `nodes`, `workloads`: node and workload class of each container, if its labels have them.
-    `owner`: int64 (n,), an index into `containers`.
-    `timestamps`: int64 (n,), unix seconds.
+    `containers`: sorted, with the node and the workload class of each if its labels have them; some may have no row.
+    `owner`, `timestamps`: int64 (n,), an index into `containers`, and unix seconds.
     `usage`: float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
     `requests`: float64 (n, 2), NaN where unknown.
     """
@@ -85,9 +83,6 @@ class UsageQuery:
         """The latest sample of each container, by one query, and three per batch of namespaces.
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
-
-        Raises PrometheusError: a query failed.
-        Raises Misuse: a rate window shorter than two scrapes.
         """
         if at_s - self._measured_s > REMEASURE_AFTER_S:
             self._queries = None
@@ -132,10 +127,7 @@ class UsageQuery:
             yield join_block(self.settings, *answers, *([] if with_requests else [[]]))
 
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
-        """The queries, with windows for the scrape interval, which is measured once there are enough samples.
-
-        Raises Misuse: a rate window shorter than two scrapes.
-        """
+        """The queries, with windows for the scrape interval, which is measured once there are enough samples."""
         if self._queries is not None:
             return self._queries
         scrape_interval_s = self.scrape_interval_s(start_s, end_s)

@@ -32,17 +32,12 @@ _REMEDIES = {
 
 
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
-    """Read phase sequences, rows in any order.
+    """Read a file of phase sequences; raises BadInput with file, row and column.
 
     `path`: Parquet or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp` (integer; only
-    its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are ignored.
+    its order matters) and `phase` (integer 0..999, or -1 for unknown), rows in any order. Other columns are ignored.
 
-    Returns
-    -------
-    For each container with a known phase, by name: its phases in order of step, int64 (n,), n >= 1.
-
-    Raises BadInput: the file or a column is missing, a value is missing or not an integer, a phase is below -1, a
-    (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
+    Returns, for each container with a known phase: its phases in order of step, int64 (n,), n >= 1.
     """
     file = Path(path)
     try:

@@ -30,10 +30,8 @@ from recommender.sources.base import (
 class SampleTable:
     """All samples of some containers, sorted by container name and time.
 
-    `names`: sorted container names.
     `starts`: int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
-    `times_s`: float64 (n,), strictly increasing within a container.
-    `values`: float64 (n,) per column.
+    `times_s`, `values`: float64 (n,), strictly increasing within a container, and a column each.
     `labels`: text or None per container, by label.
     `duplicates`: number of rows that repeat another one.
     `relabelled`: label and container of each label that changes over time; its most common value is used.
@@ -101,10 +99,7 @@ class SampleTable:
 
 
 def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
-    """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps.
-
-    Raises BadInput: two rows have different values for the same container and time.
-    """
+    """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps; BadInput if two rows differ."""
     raw = parts[0] if len(parts) == 1 else RawSamples.from_tables([part.as_table() for part in parts])
     names, codes = _name_ranks(raw.container)
     labels, relabelled = _most_common_labels(raw, names, codes)
