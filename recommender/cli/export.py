@@ -14,8 +14,16 @@ from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, plan_export
-from recommender.sources.export_parts import ExportPlan, discard, parts_folder, unfinished_plan
+from recommender.sources.export import (
+    ENDINGS,
+    Exported,
+    ExportPlan,
+    discard,
+    export,
+    parts_folder,
+    plan_export,
+    unfinished_plan,
+)
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
