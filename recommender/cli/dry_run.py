@@ -43,14 +43,7 @@ from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.runs import Run, runs_of
-from recommender.planning import (
-    Planner,
-    mismatch_notes,
-    model_facts,
-    seen_in_training,
-    seen_notes,
-    usable_policies,
-)
+from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import REGISTRY
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
@@ -65,8 +58,6 @@ from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 from recommender.units import format_memory
-
-DEFAULT_CYCLE_S = 600.0
 
 DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
 POLICIES_HELP = (
@@ -178,9 +169,7 @@ def command(
             cycle = model.facts.get("cycle_s")  # the recordings last minutes at one sample a second
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
-            columns=columns,
-            features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
-            step_s=step_s,
+            columns=columns, features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())), step_s=step_s
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
@@ -189,7 +178,7 @@ def command(
         _warn_of_size(opened.cells * len(chosen) // len(opened))
         series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
-            cycle_s=cycle or DEFAULT_CYCLE_S,
+            cycle_s=cycle or 600.0,
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
@@ -294,11 +283,7 @@ def _check_targets(outputs: Outputs) -> None:
 
 
 def _report(
-    result: ReplayResult,
-    outputs: Outputs,
-    prices: Prices,
-    model: PhaseModel | None,
-    series: Sequence[UsageSeries],
+    result: ReplayResult, outputs: Outputs, prices: Prices, model: PhaseModel | None, series: Sequence[UsageSeries]
 ) -> None:
     """Write all requested files, and print the table, even if a file cannot be written."""
     written: list[tuple[str, str]] = []

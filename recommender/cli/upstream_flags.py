@@ -65,8 +65,7 @@ IGNORED: Mapping[str, str] = {
 
 PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "prometheus-query-timeout": (parse_duration_s, "duration"),
-    "min-checkpoints": (int, "whole number"),
-    "v": (int, "whole number"),
+    **dict.fromkeys(("min-checkpoints", "v"), (int, "whole number")),
 }
 """Parser and type of values of ignored flags: typos are still errors."""
 
@@ -158,10 +157,7 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
 def _boolean_option(dashed: str, value: str, negative: Sequence[str]) -> Iterator[str]:
     if value.lower() not in (*TRUE, *FALSE):
         raise Misuse(f"{dashed}={value}: it is neither true nor false. Write one of them.")
-    if value.lower() in TRUE:
-        yield dashed
-    elif negative:
-        yield negative[0]
+    yield from [dashed] if value.lower() in TRUE else negative[:1]
 
 
 def _require_type(name: str, value: str) -> None:

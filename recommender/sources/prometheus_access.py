@@ -48,7 +48,12 @@ class Access:
         """What authenticates the next request; None without credentials."""
         if self.bearer_token_file is not None:
             token = _secret(self.bearer_token_file, "--bearer-token-file")
-            return lambda request: _with_token(request, token)
+
+            def sign(request: PreparedRequest) -> PreparedRequest:
+                request.headers["Authorization"] = f"Bearer {token}"
+                return request
+
+            return sign
         if self.user is not None and self.password_file is not None:
             # Bytes, since requests encodes text as Latin-1.
             return HTTPBasicAuth(self.user.encode(), _secret(self.password_file, "--password-file").encode())
@@ -74,11 +79,6 @@ class Access:
         if self.user is not None:
             return f"user {self.user!r} with the password in {self.password_file} (--user, --password-file)"
         return ""
-
-
-def _with_token(request: PreparedRequest, token: str) -> PreparedRequest:
-    request.headers["Authorization"] = f"Bearer {token}"
-    return request
 
 
 def _secret(file: Path, option: str) -> str:
