@@ -159,21 +159,19 @@ def _merged_duplicates(
         if name in FACT_COLUMNS:
             merged[name] = highest
             continue
-        differ = lowest != highest
-        differ &= ~np.isnan(lowest)
+        differ = (lowest != highest) & ~np.isnan(lowest)
         if differ.any():
-            raise _conflict(name, column, int(np.argmax(differ)), first, rows, origins)
+            at = int(np.argmax(differ))
+            group = slice(first[at], np.append(first, len(column))[at + 1])
+            raise _conflict(name, column[group], rows[group], origins)
         merged[name] = lowest
     return merged
 
 
-def _conflict(name: str, column: FloatArray, group: int, first: IntArray, rows: IntArray, origins: Origins) -> BadInput:
-    end = first[group + 1] if group + 1 < len(first) else len(column)
-    inside = slice(int(first[group]), int(end))
-    pairs = zip(rows[inside].tolist(), column[inside].tolist(), strict=True)
-    known = sorted(pair for pair in pairs if not math.isnan(pair[1]))
-    (row_a, value_a) = known[0]
-    (row_b, value_b) = next(pair for pair in known if pair[1] != value_a)
+def _conflict(name: str, values: FloatArray, rows: IntArray, origins: Origins) -> BadInput:
+    pairs = zip(rows.tolist(), values.tolist(), strict=True)
+    (row_a, value_a), *others = sorted(pair for pair in pairs if not math.isnan(pair[1]))
+    row_b, value_b = next(pair for pair in others if pair[1] != value_a)
     file_a, number_a = origins.locate(row_a)
     other = f"row {number_a}" if file_a == origins.locate(row_b)[0] else f"{file_a}, row {number_a}"
     return origins.bad_input(
