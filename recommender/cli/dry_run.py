@@ -68,10 +68,6 @@ POLICIES_HELP = (
 BYTES_PER_CELL = 300
 """Upper bound of memory per grid cell: all series are in memory, with the results of one policy after the other."""
 
-MAX_TIMELINES = 8
-"""Containers with a timeline on the page and in the plots."""
-
-
 _option = grouped()
 
 PRICE_OPTIONS = (
@@ -204,7 +200,7 @@ def command(
                 planner,
                 options,
                 decisions_to=writer,
-                timelines=MAX_TIMELINES if "page" in outputs or "plots" in outputs else 0,
+                timelines=8 if "page" in outputs or "plots" in outputs else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),
                 rows=simulated,

@@ -29,10 +29,6 @@ from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.units import counted, format_duration, format_time, parse_duration_s, parse_time_s
 
-_MIN_UNIX_S = 1e9
-"""A bare number from here on (31 years as a duration) is read as unix seconds."""
-
-
 _option = grouped()
 
 
@@ -180,7 +176,7 @@ def _moment(option: str, text: str, before_s: float) -> float:
     """Unix seconds of a time, or of a duration before `before_s`."""
     with suppress(Misuse):
         moment_s = parse_time_s(text)
-        if moment_s >= _MIN_UNIX_S:
+        if moment_s >= 1e9:  # as a duration 31 years
             return moment_s
     try:
         return before_s - parse_duration_s(text)

@@ -100,9 +100,6 @@ DEFAULT_ONLY: Mapping[str, tuple[str, str]] = {
 
 STORAGE = ("storage", "prometheus-address", "prometheus-insecure")
 
-DEFAULT_PROMETHEUS_URL = "http://prometheus.monitoring.svc"
-"""Default of the default recommender's --prometheus-address."""
-
 TRUE, FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
@@ -183,7 +180,7 @@ def _prometheus(storage: Mapping[str, str], notes: list[str]) -> Iterator[str]:
         raise Misuse(f"--storage={kind}: write checkpoint, or --prometheus URL.")
     if kind == "prometheus":
         notes.append("--storage=prometheus: history and present usage both come from Prometheus")
-        yield f"--prometheus={storage.get('prometheus-address', DEFAULT_PROMETHEUS_URL)}"
+        yield f"--prometheus={storage.get('prometheus-address', 'http://prometheus.monitoring.svc')}"
     if storage.get("prometheus-insecure", "false").lower() in TRUE:
         yield "--insecure"
 

@@ -21,8 +21,6 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".json", ".json.gz")
 UNFINISHED_SUFFIX = ".parts"
 """Suffix of the folder of an export in progress, which is read only if named directly."""
 
-_HEAD_BYTES = 4096
-
 
 def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
     """The files that paths refer to, each once, with their kinds, and notes on skipped files; BadInput without any."""
@@ -114,7 +112,7 @@ def kind_of(file: Path) -> Kind | None:
             return "parquet"
     try:
         with open_decompressed(file) as unpacked:
-            head = unpacked.read(_HEAD_BYTES)
+            head = unpacked.read(4096)
     except OSError:
         head = b""  # damaged: its reader reports it
     if head.lstrip()[:1] in (b"{", b"["):

@@ -48,9 +48,6 @@ MAX_BACKOFF_S = 30.0
 _MAX_GET_CHARS = 4_000
 """Longer queries are sent by POST, which proxies may only allow with the permission to create."""
 
-_STEP_TOLERANCE = 1e-3
-"""Tolerance for rounding errors of the last point, as a share of a step."""
-
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_MARGIN = 1.1
 """Prometheus itself stops at the timeout; its response takes a little longer to arrive."""
@@ -119,7 +116,7 @@ class PrometheusClient:
         `series`: expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a
         response may be too large and its query is split further, down to a single point.
         """
-        n_points = math.floor((end_s - start_s) / step_s + _STEP_TOLERANCE) + 1
+        n_points = math.floor((end_s - start_s) / step_s + 1e-3) + 1  # tolerates rounding errors
         points_per_query = max(1, min(MAX_POINTS_PER_SERIES, MAX_SAMPLES_PER_RESPONSE // max(series, 1)))
         parts: list[QueryResult] = []
         at = 0

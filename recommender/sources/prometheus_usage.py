@@ -22,12 +22,6 @@ from recommender.sources.prometheus_queries import (
     samples_per_ten_minutes,
 )
 
-_CONTAINER_COUNT_POINTS = 24
-"""Points of a range at which containers are counted before they are queried."""
-
-_SCRAPE_COUNT_POINTS = 12
-"""Points of a range at which the scrape interval is measured."""
-
 REMEASURE_AFTER_S = 3600.0
 """The scrape interval may be changed; a rate window that is too short for it finds no samples."""
 
@@ -109,7 +103,7 @@ class UsageQuery:
         """
         queries = self.queries(start_s, end_s)
         n_points = math.floor((end_s - start_s) / step_s) + 1
-        coarse_s = step_s * max(1, math.ceil(n_points / _CONTAINER_COUNT_POINTS))
+        coarse_s = step_s * max(1, math.ceil(n_points / 24))  # containers are counted at 24 times
         containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
         parts = batches(containers, self.settings.series_per_query, self.settings)
@@ -138,7 +132,7 @@ class UsageQuery:
 
     def scrape_interval_s(self, start_s: float, end_s: float) -> float | None:
         """Measure the scrape interval in a time range; None with too few samples."""
-        step_s = max(1.0, (end_s - start_s) / (_SCRAPE_COUNT_POINTS - 1))
+        step_s = max(1.0, (end_s - start_s) / 11)  # twelve points
         query = samples_per_ten_minutes(self.settings)
         counts = self.client.range(query, end_s - math.floor((end_s - start_s) / step_s) * step_s, end_s, step_s).values
         if not len(counts) or counts.max() < 1:
