@@ -42,7 +42,7 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.runs import Run, runs_of
+from recommender.phases.runs import runs_of
 from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import REGISTRY
 from recommender.records import ReplayResult, UsageSeries
@@ -314,7 +314,7 @@ def _write_page(
         version=__version__,
         prices=prices,
         phase_graph=_graph(model),
-        sequences=_runs(model, series),
+        sequences=[runs_of(model.detector.trace(one).labels[one.present]) for one in series] if model else [],
         phase_table=None if model is None else model.statistics,
         tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
     )
@@ -326,8 +326,3 @@ def _graph(model: PhaseModel | None) -> Any:
     if model is None or model.graph is None or not model.graph.containers:
         return None
     return graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
-
-
-def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
-    """The phase runs of each container, for the prototypes."""
-    return [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]
