@@ -234,9 +234,8 @@ def _unix_seconds(check: _RowCheck, raw: str, factor: float) -> FloatArray:
         times_s, are_numbers = _floats(check, raw), True
     bad = ~np.isfinite(times_s)
     check.refuse(bad, raw, "{} is not a time", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
-    if factor == 1.0:
-        return times_s
-    check.refuse(np.full(len(times_s), not are_numbers), raw, "{} is a time already", "Leave out the unit in `--map`.")
+    has_needless_unit = np.full(len(times_s), factor != 1.0 and not are_numbers)
+    check.refuse(has_needless_unit, raw, "{} is a time already", "Leave out the unit in `--map`.")
     return times_s * factor
 
 

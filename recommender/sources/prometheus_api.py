@@ -11,7 +11,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -51,6 +51,9 @@ _MAX_GET_CHARS = 4_000
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_MARGIN = 1.1
 """Prometheus itself stops at the timeout; its response takes a little longer to arrive."""
+
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +161,12 @@ class PrometheusClient:
 
     def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> list[Any]:
         parameters = {"match[]": match, "start": _timestamp(start_s), "end": _timestamp(end_s)}
-        data = self._with_retries(path, parameters, lambda data: data)
-        return data if isinstance(data, list) else []
+        return self._with_retries(path, parameters, lambda data: data if isinstance(data, list) else [])
 
     def _query(self, path: str, parameters: Mapping[str, str]) -> QueryResult:
-        limit = {"timeout": f"{self._timeout_s:g}s"}
-        result: QueryResult = self._with_retries(path, {**parameters, **limit}, read_samples)
-        return result
+        return self._with_retries(path, {**parameters, "timeout": f"{self._timeout_s:g}s"}, read_samples)
 
-    def _with_retries(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+    def _with_retries(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Read]) -> Read:
         """Send a request, with retries after temporary errors."""
         retry = self._retry
         while True:
@@ -181,7 +181,7 @@ class PrometheusClient:
                     raise error from error.__cause__
                 self._sleep(max(retry.get_backoff_time(), min(error.retry_after_s, MAX_BACKOFF_S)))
 
-    def _attempt(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+    def _attempt(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Read]) -> Read:
         try:
             data, messages = read_data(self._fetch(path, parameters))
             for warning in messages:
