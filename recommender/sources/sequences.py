@@ -90,11 +90,10 @@ def _integers(file: Path, column: str, numbers: FloatArray, lowest: int, highest
 
 
 def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, phase: IntArray) -> dict[str, IntArray]:
-    container, unique = pd.factorize(names, sort=True)
-    order = np.lexsort((step, container))
-    same = (np.diff(container[order]) == 0) & (np.diff(step[order]) == 0)
-    if same.any():
-        twice = int(order[1:][same].min())
+    rows = pd.DataFrame({"container": names, "step": step, "phase": phase}).sort_values(["container", "step"])
+    repeated = rows.duplicated(["container", "step"])
+    if repeated.any():
+        twice = int(rows.index[repeated].min())
         raise BadInput(
             f"{column} {step[twice]} of container {names.iloc[twice]!r} occurs twice",
             remedy="Keep one phase for each container and step.",
@@ -102,5 +101,4 @@ def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, pha
             row=twice + 1,
             column=column,
         )
-    starts = np.flatnonzero(np.diff(container[order])) + 1
-    return dict(zip(map(str, unique), np.split(phase[order], starts), strict=True))
+    return {str(name): phases.to_numpy() for name, phases in rows.groupby("container")["phase"]}
