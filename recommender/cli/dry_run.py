@@ -42,15 +42,8 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.graph import Run, runs_of
-from recommender.planning import (
-    Planner,
-    mismatch_notes,
-    model_facts,
-    seen_in_training,
-    seen_notes,
-    usable_policies,
-)
+from recommender.phases.graph import runs_of
+from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import NEED_MODEL, POLICIES, check_names
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
@@ -65,8 +58,6 @@ from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 from recommender.units import format_memory
 
-DEFAULT_CYCLE_S = 600.0
-
 DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *POLICIES)))
 POLICIES_HELP = (
     f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {CLASS_RUNS} (phasewise from classes alone), "
@@ -75,10 +66,6 @@ POLICIES_HELP = (
 
 BYTES_PER_CELL = 300
 """Upper bound of memory per grid cell: all series are in memory, with the results of one policy after the other."""
-
-MAX_TIMELINES = 8
-"""Containers with a timeline on the page and in the plots."""
-
 
 _option = grouped()
 
@@ -177,9 +164,7 @@ def command(
             cycle = model.facts.get("cycle_s")  # the recordings last minutes at one sample a second
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
-            columns=columns,
-            features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
-            step_s=step_s,
+            columns=columns, features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())), step_s=step_s
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
@@ -188,7 +173,7 @@ def command(
         _warn_of_size(opened.cells * len(chosen) // len(opened))
         series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
-            cycle_s=cycle or DEFAULT_CYCLE_S,
+            cycle_s=cycle or 600.0,
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
@@ -214,7 +199,7 @@ def command(
                 planner,
                 options,
                 write_decisions=writer,
-                timelines=MAX_TIMELINES if "page" in outputs or "plots" in outputs else 0,
+                timelines=8 if "page" in outputs or "plots" in outputs else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),
                 rows=simulated,
@@ -293,11 +278,7 @@ def _check_targets(outputs: Outputs) -> None:
 
 
 def _report(
-    result: ReplayResult,
-    outputs: Outputs,
-    prices: Prices,
-    model: PhaseModel | None,
-    series: Sequence[UsageSeries],
+    result: ReplayResult, outputs: Outputs, prices: Prices, model: PhaseModel | None, series: Sequence[UsageSeries]
 ) -> None:
     """Write all requested files, and print the table, even if a file cannot be written."""
     written: list[tuple[str, str]] = []
@@ -332,7 +313,7 @@ def _write_page(
         version=__version__,
         prices=prices,
         phase_graph=_graph(model),
-        sequences=_runs(model, series),
+        sequences=[runs_of(model.detector.trace(one)[one.present]) for one in series] if model else [],
         phase_table=None if model is None else model.statistics,
         tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
     )
@@ -344,8 +325,3 @@ def _graph(model: PhaseModel | None) -> Any:
     if model is None or model.graph is None or not model.graph.containers:
         return None
     return graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
-
-
-def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
-    """The phase runs of each container, for the prototypes."""
-    return [] if model is None else [runs_of(model.detector.trace(one)[one.present]) for one in series]

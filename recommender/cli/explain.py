@@ -76,10 +76,7 @@ def _from_cluster(api: Api, namespace: str, name: str) -> tuple[Json, Json]:
 
 
 def _from_record(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, Json]:
-    """The same as of the last recorded step up to a time.
-
-    Raises BadInput: the record is damaged, or has no target of the VPA at that time.
-    """
+    """The same as of the last recorded step up to a time; BadInput if the VPA has no target there."""
     last_s, engine = math.nan, None
     for step in Replay(file).steps(at_s):
         last_s, engine = step.now_s, step.engine

@@ -14,16 +14,20 @@ from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, plan_export
-from recommender.sources.export_parts import ExportPlan, discard, parts_folder, unfinished_plan
+from recommender.sources.export import (
+    ENDINGS,
+    Exported,
+    ExportPlan,
+    discard,
+    export,
+    parts_folder,
+    plan_export,
+    unfinished_plan,
+)
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.units import counted, format_duration, format_time, parse_duration_s, parse_time_s
-
-_MIN_UNIX_S = 1e9
-"""A bare number from here on (31 years as a duration) is read as unix seconds."""
-
 
 _option = grouped()
 
@@ -172,7 +176,7 @@ def _moment(option: str, text: str, before_s: float) -> float:
     """Unix seconds of a time, or of a duration before `before_s`."""
     with suppress(Misuse):
         moment_s = parse_time_s(text)
-        if moment_s >= _MIN_UNIX_S:
+        if moment_s >= 1e9:  # as a duration 31 years
             return moment_s
     try:
         return before_s - parse_duration_s(text)

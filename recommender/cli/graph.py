@@ -28,9 +28,6 @@ JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON to
 SHOWN_PROTOTYPES = 20
 """Rows of the table; the paper counts 20 to 25 distinct paths. JSON has all."""
 
-SHOWN_FOLLOWERS = 4
-"""Following phases in a row, the likeliest first."""
-
 
 @click.group("graph")
 def command() -> None:
@@ -164,7 +161,7 @@ def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
 
 
 def _likeliest(followers: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(followers.items(), key=lambda item: -item[1])[:SHOWN_FOLLOWERS]
+    return sorted(followers.items(), key=lambda item: -item[1])[:4]
 
 
 def _read(path: Path) -> list[list[Run]]:

@@ -131,10 +131,7 @@ def _read_into_context(ctx: click.Context, _: click.Parameter, file: Path | None
 
 
 def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
-    """Read options from a YAML file, keyed by the name of the command's parameter.
-
-    `Misuse`, which names key and value, if the file cannot be read, or one of them is invalid.
-    """
+    """Read options from a YAML file, keyed by the name of the command's parameter; `Misuse` names key and value."""
     options = {
         key: option
         for option in ctx.command.params

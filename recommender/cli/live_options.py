@@ -163,7 +163,7 @@ class PrometheusOptions:
             return lambda _: read_usage(api, only_namespace), None, stopped
         if only_namespace and not settings.namespaces:
             settings = replace(settings, namespaces=(only_namespace,))
-        client = partial(PrometheusClient, self.url, access, warn=_warn)
+        client = partial(PrometheusClient, self.url, access, warn=partial(log.warning, "Prometheus warns: %s"))
         prior = None
         if self.history_s:
             past = PrometheusPast(client(retries=START_RETRIES, sleep=stopped.wait), settings)
@@ -183,10 +183,6 @@ def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
             yield ContainerKey(*place), sample
 
     return lambda now_s: UsageReport(samples(now_s))
-
-
-def _warn(text: str) -> None:
-    log.warning("Prometheus warns: %s", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import orjson
 
 from recommender.cli.grouped import grouped
 
-TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
 
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
@@ -40,7 +39,8 @@ class JsonLines(logging.Formatter):
 def set_up_logging(log_format: str, log_level: str) -> None:
     """Log to stderr; `log_format` is `text` or `json`, `log_level` one of `LEVELS`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(TEXT))
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log_level.upper())

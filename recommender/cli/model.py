@@ -80,9 +80,9 @@ def price_words(demand: DemandModel) -> str:
 
 
 def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
-    numbers = (Column(title, justify="right") for title in ("phase", "share", "CPU", "memory"))
-    columns = (*numbers, Column("next"), Column("in words", overflow="fold"))
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    numbers = [Column(title, justify="right") for title in ("phase", "share", "CPU", "memory")]
+    words = Column("in words", overflow="fold")
+    table = Table(*numbers, "next", words, box=None, header_style="bold", pad_edge=False)
     for row in feature_rows(statistics):
         following = _next_phases(model, row["phase"])
         table.add_row(str(row["phase"]), f"{row['share']:.1%}", row["cpu"], row["memory"], following, row["words"])

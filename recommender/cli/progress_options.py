@@ -112,10 +112,7 @@ def make_sources(
     prometheus: tuple[str | None, Access],
     leads: Callable[[], bool],
 ) -> tuple[Progress, PushedProgress | None]:
-    """The sources of progress, and the receiver of pushed progress if there is one.
-
-    `Misuse` for a query without --prometheus, or an unusable token file.
-    """
+    """The sources of progress, and the receiver of pushed progress if there is one."""
     sources: list[ProgressSource] = []
     pushed = PushedProgress(settings.token_file, leads) if settings.token_file is not None else None
     if pushed is not None:

@@ -41,7 +41,6 @@ from recommender.cluster.lease import LeaderElection
 from recommender.engine.fleet import Fleet
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
-from recommender.engine.recording import Recorder
 from recommender.engine.warm_up import warm_up
 from recommender.growth import GrowthOptions
 from recommender.live.auto.controller import AutoVpaController
@@ -49,8 +48,6 @@ from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch, model_source
-from recommender.live.past import PriorHistory
-from recommender.live.progress.progress import Progress
 from recommender.live.round import Recommender
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
@@ -168,10 +165,29 @@ def command(
     progress_sources, pushed = make_sources(progress, growth, api, (prometheus.url, access), leads)
     scope = replace(scope, shard=replicas.shard)
     view = ClusterView(api, scope, usage_source, observe_only=rounds.observe_only, leads=leads)
-    make = partial(
-        make_recommender, view, models, rounds, Options(rails, band), limits, progress_sources, prior, api_server.qps,
-        recording.recorder(),
-    )  # fmt: skip
+    recorder = recording.recorder()
+
+    def make_recommender() -> Recommender:
+        """The recommender with fresh state, each time this process becomes the leader."""
+        if prior is not None:
+            prior.load(view)
+        return Recommender(
+            view,
+            partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
+            Options(rails, band),
+            limits,
+            clock=time.time,
+            stopwatch=time.monotonic,
+            lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
+            class_ttl_s=rounds.class_ttl_s,
+            progress=progress_sources,
+            writers=rounds.workers,
+            profiles_per_round=max(SAVE_STATE_UP_TO, PROFILES_SHARE * api_server.qps * rounds.interval_s),
+            resizes_waiting=rounds.resizes_waiting,
+            observe_only=rounds.observe_only,
+            recorder=recorder,
+        )
+
     auto_vpas = None
     if auto and not rounds.observe_only:
         auto_api = api.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
@@ -180,42 +196,10 @@ def command(
         )
     checkpoints_per_round = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * api_server.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_per_round=checkpoints_per_round, **checkpoints)
-    service = Service(view, make, telemetry, timing, models, leads, auto_vpas)
+    service = Service(view, make_recommender, telemetry, timing, models, leads, auto_vpas)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_stopped(service, stopped, endpoints, election)
-
-
-def make_recommender(
-    view: ClusterView,
-    models: ModelWatch,
-    rounds: Rounds,
-    options: Options,
-    limits: SharedLimits,
-    progress: Progress,
-    prior: PriorHistory | None,
-    qps: float,
-    recorder: Recorder | None,
-) -> Recommender:
-    """Make the recommender with fresh state, each time this process becomes the leader."""
-    if prior is not None:
-        prior.load(view)
-    return Recommender(
-        view,
-        partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
-        options,
-        limits,
-        clock=time.time,
-        stopwatch=time.monotonic,
-        lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
-        class_ttl_s=rounds.class_ttl_s,
-        progress=progress,
-        writers=rounds.workers,
-        profiles_per_round=max(SAVE_STATE_UP_TO, PROFILES_SHARE * qps * rounds.interval_s),
-        resizes_waiting=rounds.resizes_waiting,
-        observe_only=rounds.observe_only,
-        recorder=recorder,
-    )
 
 
 def load_and_compile(models: ModelWatch, rounds: Rounds) -> str:

@@ -27,11 +27,7 @@ from recommender.units import counted, format_cpu, format_memory, format_time
 SHOWN = 20
 """Differences shown in the table; JSON has a hundred times as many."""
 
-START_FIELDS = {
-    "rounds.step_s": "step_s",
-    "rounds.cycle_s": "cycle_samples",
-    "rounds.lead_time_s": "lead_time_s",
-}
+START_FIELDS = {"rounds.step_s": "step_s", "rounds.cycle_s": "cycle_samples", "rounds.lead_time_s": "lead_time_s"}
 """Fields of `Start` set by options of `phasewise recommender` other than guard rails and band."""
 
 
@@ -81,10 +77,7 @@ def command(
 
 
 def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
-    """Parse options of `phasewise recommender` into a function that replaces the recorded ones.
-
-    `Misuse` if an option does not exist, or no target depends on it.
-    """
+    """Parse options into a function that replaces the recorded ones; `Misuse` if no target depends on one."""
     arguments = [f"--{text}" for text in given]
     parsed = recommender.make_context("phasewise recommender", arguments)
     named = {

@@ -110,15 +110,9 @@ def runs_ended_before(
 
 
 def simulated_policies(
-    names: Sequence[str],
-    series: Sequence[UsageSeries],
-    cluster: Callable[[float], Cluster],
-    progress: Progress,
+    names: Sequence[str], series: Sequence[UsageSeries], cluster: Callable[[float], Cluster], progress: Progress
 ) -> tuple[Mapping[str, Mapping[str, Played]], tuple[str, ...]]:
-    """Run policies in the simulated cluster that `cluster` makes for a step in seconds.
-
-    Returns the result of each container by policy, and notes for the report.
-    """
+    """Results by policy and container in the simulated cluster that `cluster` makes for a step in seconds; notes."""
     if not names:
         return {}, ()
     steps = Counter(interval_s(one) for one in series)

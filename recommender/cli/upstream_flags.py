@@ -65,8 +65,7 @@ IGNORED: Mapping[str, str] = {
 
 PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "prometheus-query-timeout": (parse_duration_s, "duration"),
-    "min-checkpoints": (int, "whole number"),
-    "v": (int, "whole number"),
+    **dict.fromkeys(("min-checkpoints", "v"), (int, "whole number")),
 }
 """Parser and type of values of ignored flags: typos are still errors."""
 
@@ -100,9 +99,6 @@ DEFAULT_ONLY: Mapping[str, tuple[str, str]] = {
 """Flag -> (the only accepted value, advice for other values)."""
 
 STORAGE = ("storage", "prometheus-address", "prometheus-insecure")
-
-DEFAULT_PROMETHEUS_URL = "http://prometheus.monitoring.svc"
-"""Default of the default recommender's --prometheus-address."""
 
 TRUE, FALSE = ("1", "t", "true"), ("0", "f", "false")
 
@@ -158,10 +154,7 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
 def _boolean_option(dashed: str, value: str, negative: Sequence[str]) -> Iterator[str]:
     if value.lower() not in (*TRUE, *FALSE):
         raise Misuse(f"{dashed}={value}: it is neither true nor false. Write one of them.")
-    if value.lower() in TRUE:
-        yield dashed
-    elif negative:
-        yield negative[0]
+    yield from [dashed] if value.lower() in TRUE else negative[:1]
 
 
 def _require_type(name: str, value: str) -> None:
@@ -187,7 +180,7 @@ def _prometheus(storage: Mapping[str, str], notes: list[str]) -> Iterator[str]:
         raise Misuse(f"--storage={kind}: write checkpoint, or --prometheus URL.")
     if kind == "prometheus":
         notes.append("--storage=prometheus: history and present usage both come from Prometheus")
-        yield f"--prometheus={storage.get('prometheus-address', DEFAULT_PROMETHEUS_URL)}"
+        yield f"--prometheus={storage.get('prometheus-address', 'http://prometheus.monitoring.svc')}"
     if storage.get("prometheus-insecure", "false").lower() in TRUE:
         yield "--insecure"
 

@@ -35,10 +35,7 @@ COUNTER_REMEDY = "if it counts CPU seconds, as container_cpu_usage_seconds_total
 
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
-    """Raise BadInput for negative, infinite and impossibly large numbers, and times outside 1970..2100.
-
-    `raw_name` maps our name of a column to the name in the file.
-    """
+    """Raise BadInput for negative, infinite and impossibly large numbers, and times outside 1970..2100."""
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
         if bad.any():
@@ -63,11 +60,7 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
 
 
 def check_step(step_s: float, median_s: float, file: Path) -> None:
-    """Refuse a grid finer than the data: most of its cells would be gaps or copies.
-
-    Raises Misuse: below a second, since timestamps are whole seconds.
-    Raises BadInput: below half the median interval; the finest useful step is named.
-    """
+    """Refuse a grid below a second (Misuse), or finer than the data (BadInput): most cells would be gaps or copies."""
     if step_s < FINEST_STEP_S:
         raise Misuse(
             f"--step {format_duration(step_s)} is finer than timestamps, which are whole seconds. Use 1s or more."
@@ -129,10 +122,10 @@ class UnitsCheck:
     def verdict(self, origins: Origins) -> list[str]:
         """Notes for the reader; raises BadInput for two units in one source."""
         notes = []
-        least_bytes, most_bytes = self.least_ordinary_bytes / 8, self.largest_bytes * 8
         for suspect in self.memory:
             for unit, size in (("MiB", BYTES_PER_MIB), ("GiB", BYTES_PER_GIB)):
-                if suspect.high * size >= least_bytes and suspect.low * size <= most_bytes:
+                low_bytes, high_bytes = suspect.low * size, suspect.high * size
+                if high_bytes >= self.least_ordinary_bytes / 8 and low_bytes <= self.largest_bytes * 8:
                     raise _mixed_units(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
         if self.small_column and not self.largest_bytes:
             notes.append(
@@ -155,20 +148,19 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
     if not odd.any():
         return []
     codes = raw.container.indices.to_numpy()
-    n_odd = np.bincount(codes[odd])
-    n_between = np.bincount(codes[between], minlength=len(n_odd))
-    n_positive = np.bincount(codes[column > 0], minlength=len(n_odd))
+    names = raw.container.dictionary
+    n_odd, n_between, n_positive = (
+        np.bincount(codes[rows], minlength=len(names)) for rows in (odd, between, column > 0)
+    )
+    suspect = (n_odd >= MIN_SUSPECT_SAMPLES) & (n_between == 0) & (n_odd >= 0.05 * n_positive)
     found = []
-    for code in np.flatnonzero(n_odd >= MIN_SUSPECT_SAMPLES).tolist():
-        if n_between[code] or n_odd[code] < 0.05 * n_positive[code]:
-            continue
+    for code in np.flatnonzero(suspect).tolist():
         rows = np.flatnonzero(odd & (codes == code))
-        values = column[rows]
-        whole_container = bool(n_odd[code] == n_positive[code])
+        values, whole_container = column[rows], bool(n_odd[code] == n_positive[code])
         if len(np.unique(values)) < MIN_SUSPECT_SAMPLES and (column is raw.values[CPU_COLUMN] or not whole_container):
             continue
-        container, row = raw.container.dictionary[code].as_py(), int(raw.rows[rows[0]])
-        found.append(_Suspect(container, row, name, float(values.min()), float(values.max()), whole_container))
+        place = names[code].as_py(), int(raw.rows[rows[0]]), name
+        found.append(_Suspect(*place, float(values.min()), float(values.max()), whole_container))
     return found
 
 

@@ -77,10 +77,7 @@ Resolve = Callable[[Path, Sequence[str]], Roles]
 
 
 def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
-    """Resolve the roles of columns from a file's header.
-
-    Raises BadInput: a required or mapped column, or a feature, is missing; the closest existing name is suggested.
-    """
+    """The roles of the columns of a header; raises BadInput, with the closest name, if one is missing."""
     raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
     for mapped in options.columns:
         if mapped.old in header:
@@ -104,11 +101,7 @@ def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
 
 
 def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
-    """Refuse mappings that would have no effect.
-
-    Raises Misuse: a mapping to a name that is not read.
-    Raises BadInput: a mapping from a name that is not in `foreign`, the columns of all files; `file` is the first.
-    """
+    """Refuse a mapping to a name that is not read (Misuse), or from one that no file has (BadInput)."""
     read = ("timestamp", *NAME_COLUMNS, *VALUE_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
         if mapped.new not in (*read, *options.features):
@@ -158,10 +151,7 @@ def table_reader(
 
 
 def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
-    """Convert a table of raw columns, which holds the next rows of the current file.
-
-    Raises BadInput: text instead of a number, or a time or container name that is missing or invalid.
-    """
+    """Convert the next rows of the current file; raises BadInput for a cell that is no number, time or name."""
     check = _RowCheck(table, roles, origins, origins.n_rows)
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
@@ -244,9 +234,8 @@ def _unix_seconds(check: _RowCheck, raw: str, factor: float) -> FloatArray:
         times_s, are_numbers = _floats(check, raw), True
     bad = ~np.isfinite(times_s)
     check.refuse(bad, raw, "{} is not a time", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
-    if factor == 1.0:
-        return times_s
-    check.refuse(np.full(len(times_s), not are_numbers), raw, "{} is a time already", "Leave out the unit in `--map`.")
+    has_needless_unit = np.full(len(times_s), factor != 1.0 and not are_numbers)
+    check.refuse(has_needless_unit, raw, "{} is a time already", "Leave out the unit in `--map`.")
     return times_s * factor
 
 

@@ -27,17 +27,11 @@ _NOT_A_NUMBER = re.compile(
 _WRONG_LENGTH = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns, got (\d+): (.*)", re.DOTALL)
 _UNDECODABLE = re.compile(r"Row #(\d+): CSV conversion error to string: invalid UTF8 data")
 
-HEAD_BYTES = 1 << 20
-"""Enough for the header and two rows."""
 BLOCK_BYTES = 1 << 23
 """Text per batch when streaming."""
 
-GZIP_RATIO = 8
-"""Approximate compression ratio of metrics as text."""
-
 TRUNCATED_RATIO = 5.0
 """A number that lost a digit shrinks to a tenth; usage is rarely that far below all other samples of a container."""
-MIN_VALUES_TO_COMPARE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +50,9 @@ class Header:
 
 
 def open_csv(file: Path, resolve: Resolve) -> Reader:
-    """Make the reader of a CSV file.
-
-    Raises BadInput: as `read_header` and `resolve` do.
-    """
+    """Make the reader of a CSV file. Raises BadInput: as `read_header` and `resolve` do."""
     header = read_header(file)
-    text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
+    text_bytes = file.stat().st_size * (8 if is_gzip(file) else 1)  # text of metrics shrinks to about an eighth
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
     return table_reader(
         file, header.columns, resolve, n_rows, lambda roles, batched: read(file, header, roles, batched)
@@ -69,15 +60,11 @@ def open_csv(file: Path, resolve: Resolve) -> Reader:
 
 
 def read_header(file: Path) -> Header:
-    """Read the header and the first row.
-
-    Raises BadInput: an empty file, a blank first line, a duplicate name, a wrong separator, or bytes that are not
-    UTF-8.
-    """
+    """Read the header and the first row; raises BadInput if they are no CSV with commas in UTF-8."""
     head = b""
     try:
         with open_decompressed(file) as stream:
-            head = stream.read(HEAD_BYTES)
+            head = stream.read(1 << 20)  # enough for the header and two rows
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a character may be cut at the end
         lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
         columns = tuple(name.strip() for name in next(lines, ()))
@@ -152,7 +139,7 @@ def _refuse_truncated(last: pa.Table, name: str, last_column: str, file: Path, n
     numbers = last.column(last_column).to_numpy()
     others = numbers[:-1][pc.equal(names, names[-1]).to_numpy()[:-1]]
     others = others[others > 0]
-    if len(others) < MIN_VALUES_TO_COMPARE or not 0 < numbers[-1] * TRUNCATED_RATIO < others.min():
+    if len(others) < 3 or not 0 < numbers[-1] * TRUNCATED_RATIO < others.min():
         return
     if not _tail(file).endswith((b"\n", b"\r")):
         raise BadInput(

@@ -1,20 +1,26 @@
-"""Export usage from a Prometheus to one file in normal form, in parts, so that an interrupted export can resume."""
+"""Export usage from a Prometheus to one file in normal form, in parts, so that an interrupted export can resume.
+
+The plan and the finished parts are in a folder beside the file. Parts are written atomically: one that exists is whole.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import orjson
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from recommender.errors import NotEnoughData
-from recommender.files import atomic_write
+from recommender.errors import BadInput, Misuse, NotEnoughData
+from recommender.files import atomic_write, atomic_write_bytes
 from recommender.sources import parquet
 from recommender.sources.base import (
     CPU_COLUMN,
@@ -25,7 +31,7 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Progress,
 )
-from recommender.sources.export_parts import ExportPlan, is_done, locked_parts, parts_folder
+from recommender.sources.paths import UNFINISHED_SUFFIX
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_facts import ClassOf, Facts, query_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
@@ -40,8 +46,7 @@ PART_S = 6 * 3600
 
 _MAX_LISTED = 12
 
-_COUNT_POINTS = 60
-"""Points in time at which containers are counted to choose the length of a part."""
+_PLAN, _PLAN_SCHEMA = "plan.json", 2
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
@@ -52,6 +57,113 @@ _SCHEMA = pa.schema(
         *((name, _TEXT) for name in LABEL_COLUMNS),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What is exported; fixed when an export starts, and reused when it resumes.
+
+    `asked`: the command-line options that determine the content of the file, as given.
+    `start_s`, `end_s`, `step_s`: first and last unix second, and the step in whole seconds.
+    `rate_window_s`, `staleness_s`: as measured by the first attempt.
+    """
+
+    asked: Mapping[str, str]
+    start_s: int
+    end_s: int
+    step_s: int
+    part_points: int
+    rate_window_s: float
+    staleness_s: float
+
+    @property
+    def windows(self) -> list[tuple[int, int]]:
+        """First and last unix second of each part."""
+        span_s = self.part_points * self.step_s
+        begins_s = range(self.start_s, self.end_s + 1, span_s)
+        return [(begin_s, min(begin_s + span_s - self.step_s, self.end_s)) for begin_s in begins_s]
+
+
+def is_done(part: Path) -> bool:
+    """Whether a part exists and is readable; an unreadable one is removed."""
+    if not part.exists():
+        return False
+    try:
+        parquet.schema_of(part)
+    except BadInput:
+        part.unlink()
+        return False
+    return True
+
+
+def parts_folder(output: Path) -> Path:
+    return output.with_name(output.name + UNFINISHED_SUFFIX)
+
+
+def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
+    """The plan of an interrupted export, None without one; Misuse if it cannot be continued with these options."""
+    folder = parts_folder(output)
+    if not folder.exists():
+        return None
+    try:
+        document = orjson.loads((folder / _PLAN).read_bytes())
+        schema = document.pop("schema")
+        plan = ExportPlan(**document) if schema == _PLAN_SCHEMA else None
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        plan = None
+    if plan is None:
+        if folder.is_dir() and not any(folder.iterdir()):
+            return None
+        raise Misuse(f"{folder} holds no export that this version can continue. Remove it, or start with --restart.")
+    differing = [
+        f"{name} was {plan.asked.get(name) or 'not given'}, is {asked.get(name) or 'not given'}"
+        for name in sorted({*asked, *plan.asked})
+        if asked.get(name) != plan.asked.get(name)
+    ]
+    if differing:
+        raise Misuse(
+            f"{folder} holds an unfinished export with other options: {', '.join(differing)}. "
+            "Give the same to continue it, or --restart to start over."
+        )
+    return plan
+
+
+@contextmanager
+def locked_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
+    """Create the folder of an export if needed, and lock it; raises Misuse if another process holds the lock."""
+    folder = parts_folder(output)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        problem = f"{output}: cannot write here ({(error.strerror or str(error)).lower()})"
+        raise Misuse(f"{problem}. Name a file in a folder that you may write to.") from error
+    with _locked(folder):
+        for stray in folder.glob(".*"):
+            stray.unlink()
+        document = {"schema": _PLAN_SCHEMA, **asdict(plan)}
+        atomic_write_bytes(folder / _PLAN, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        yield
+
+
+def discard(output: Path) -> None:
+    """Remove the parts of an earlier export; Misuse if one is running."""
+    folder = parts_folder(output)
+    if folder.exists():
+        with _locked(folder):
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Misuse(f"{folder}: another export is writing here. Wait for it, or name another file.") from error
+        yield
+    finally:
+        os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +186,16 @@ def plan_export(
     step_s: int,
     note: Callable[[str], None],
 ) -> ExportPlan:
-    """Look at the data that are there and plan an export of them.
+    """Look at the data that are there and plan an export of them; `note` is called with notes for the user.
 
-    `start_s`, `end_s`: unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
-    `note`: called with notes for the user.
+    Start and end (unix seconds) are rounded inwards to whole steps, so that exports of one Prometheus fit together.
 
     Raises NotEnoughData: no container in that time; the message says what Prometheus has instead.
-    Raises PrometheusError, Misuse: the query failed; the rate window is too short.
     """
     first_s, last_s = math.ceil(start_s / step_s) * step_s, math.floor(end_s / step_s) * step_s
     usage = UsageQuery(client, settings)
     queries = usage.queries(first_s, last_s)
-    coarse_s = max(step_s, math.ceil((last_s - first_s) / _COUNT_POINTS))
+    coarse_s = max(step_s, math.ceil((last_s - first_s) / 60))  # containers are counted at 60 times
     found = sum(usage.containers(first_s, last_s, coarse_s).values())
     if not found and not client.label_values(settings.labels.namespace, memory_series(settings), first_s, last_s):
         raise NotEnoughData(explain_no_data(client, settings, first_s, last_s))
@@ -113,8 +223,6 @@ def export(
     `class_of` names the workload class of pods without a class label.
 
     Raises NotEnoughData: there is no sample.
-    Raises PrometheusError: a query failed.
-    Raises Misuse: the folder is not writable, or another process exports to this file.
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
     windows = plan.windows

@@ -118,10 +118,8 @@ def _listed(names: Sequence[str]) -> str:
 class SeriesSource(ExitStack):
     """The containers of a source as series on one grid; can be iterated repeatedly until it is closed.
 
-    `files`: the files that were read.
     `step_s`: the grid step: as given, else the median interval between consecutive samples of a container (at least 1
         s); 0.0 without a grid.
-    `containers`: names, sorted.
     `cells`: total length of all series, gaps included.
     `notes`: notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
     """

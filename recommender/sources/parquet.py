@@ -34,10 +34,7 @@ def _errors_as_bad_input(file: Path) -> Iterator[None]:
 
 
 def schema_of(file: Path) -> tuple[pa.Schema, int]:
-    """The schema of a file, and its number of rows.
-
-    Raises BadInput: a damaged file, or a duplicate column name.
-    """
+    """The schema of a file, and its number of rows. Raises BadInput: a damaged file, or a duplicate column name."""
     with _errors_as_bad_input(file), pq.ParquetFile(file) as parquet:
         schema, n_rows = parquet.schema_arrow, parquet.metadata.num_rows
     refuse_repeated_names(file, schema.names)
@@ -53,10 +50,7 @@ def open_parquet(file: Path, resolve: Resolve) -> Reader:
 
 
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
-    """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded.
-
-    Raises BadInput: a damaged file, or text that is not UTF-8.
-    """
+    """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded."""
     with _errors_as_bad_input(file):
         kinds = pq.read_schema(file)
         texts = [name for name in columns if kinds.field(name).type in _TEXT_TYPES]

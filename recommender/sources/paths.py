@@ -21,14 +21,9 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".json", ".json.gz")
 UNFINISHED_SUFFIX = ".parts"
 """Suffix of the folder of an export in progress, which is read only if named directly."""
 
-_HEAD_BYTES = 4096
-
 
 def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
-    """Find the files that paths refer to, each once, with their kinds, and notes on skipped files.
-
-    Raises BadInput: nothing found, no usable file in a folder, no permission, or a file of unknown kind.
-    """
+    """The files that paths refer to, each once, with their kinds, and notes on skipped files; BadInput without any."""
     files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []
     for path in paths:
@@ -107,10 +102,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def kind_of(file: Path) -> Kind | None:
-    """Detect the kind of a file by content, or by name if the content is unreadable; None if unknown.
-
-    Raises BadInput: its name is not UTF-8.
-    """
+    """The kind of a file by content, or by name if that is unreadable; None if unknown."""
     try:
         str(file).encode()
     except UnicodeEncodeError as error:
@@ -120,7 +112,7 @@ def kind_of(file: Path) -> Kind | None:
             return "parquet"
     try:
         with open_decompressed(file) as unpacked:
-            head = unpacked.read(_HEAD_BYTES)
+            head = unpacked.read(4096)
     except OSError:
         head = b""  # damaged: its reader reports it
     if head.lstrip()[:1] in (b"{", b"["):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -79,8 +79,7 @@ class AnswerSeries:
         return BadInput(f"result {self.number}: {problem}", remedy=remedy, file=self.file, row=row, column=column)
 
 
-@dataclass(frozen=True, slots=True)
-class _Role:
+class _Role(NamedTuple):
     """The column that a series provides, its unit, and whether it is a counter."""
 
     column: str
@@ -97,10 +96,7 @@ class _Container:
 
 
 def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
-    """Make the reader of all saved answers of a source, which are read and joined at once.
-
-    Raises BadInput: an invalid answer, or no series for cpu or memory.
-    """
+    """The reader of all saved answers of a source, joined at once; BadInput without series of cpu or memory."""
     containers: dict[str, _Container] = defaultdict(_Container)
     metrics: set[str] = set()
     foreign = {name for file in files for name in _file_names(file)}
@@ -135,10 +131,7 @@ def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
 
 
 def read_answer(file: Path) -> Iterator[AnswerSeries]:
-    """Yield all series of one saved answer.
-
-    Raises BadInput: invalid JSON, an error response, anything but a matrix, or a sample that is not a number.
-    """
+    """Yield all series of one saved answer; raises BadInput for anything but a matrix of numbers."""
     answer = _load(file)
     if not isinstance(answer, dict) or "status" not in answer:
         raise BadInput("not an answer of the Prometheus API", remedy=_REMEDY, file=file)
@@ -252,20 +245,15 @@ def _check_columns(containers: Mapping[str, _Container], file: Path, metrics: se
 
 def _rows(containers: Mapping[str, _Container]) -> RawSamples:
     """Concatenate the rows of all containers."""
-    names = list(containers)
-    frames = [_joined(name, containers[name]) for name in names]
+    frames = [_joined(name, container) for name, container in containers.items()]
     rows = pd.concat(frames)
-    codes = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), [len(frame) for frame in frames]))
-    labels = {}
-    for label in LABEL_COLUMNS:
-        texts = pa.array([containers[name].texts.get(label) for name in names], pa.string())
-        if texts.null_count < len(texts):
-            labels[label] = texts.take(codes).dictionary_encode()
+    codes = pa.array(np.repeat(np.arange(len(frames), dtype=np.int32), [len(frame) for frame in frames]))
+    texts = {label: [container.texts.get(label) for container in containers.values()] for label in LABEL_COLUMNS}
     return RawSamples(
-        pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())),
+        pa.DictionaryArray.from_arrays(codes, pa.array(list(containers), pa.string())),
         rows.index.to_numpy(np.float64),
         {str(column): rows[column].to_numpy(np.float64) for column in rows},
-        labels,
+        {label: pa.array(known).take(codes).dictionary_encode() for label, known in texts.items() if any(known)},
         np.arange(len(rows)),
     )
 
@@ -277,24 +265,23 @@ def _joined(name: str, container: _Container) -> pd.DataFrame:
     either end, such as the time before the first rate, are dropped.
     """
     curves = {role.column: _curve(name, role, series) for role, series in container.series.items()}
-    requests = {column: curves.pop(column) for column in REQUEST_COLUMNS if column in curves}
     if CPU_COLUMN in curves:
-        curves = {column: _aligned(curve, curves[CPU_COLUMN].index) for column, curve in curves.items()}
+        cpu_s = curves[CPU_COLUMN].index
+        curves |= {name: _aligned(curve, cpu_s) for name, curve in curves.items() if name not in REQUEST_COLUMNS}
     use = pd.DataFrame({column: curves.get(column, _EMPTY_CURVE) for column in (CPU_COLUMN, MEMORY_COLUMN)})
     inside = np.flatnonzero(use.notna().all(axis=1))
     times_s = use.index[inside[0] : inside[-1] + 1] if len(inside) else use.index[:0]
-    columns = {column: curve.reindex(times_s) for column, curve in curves.items()}
-    columns |= {
-        column: curve.reindex(times_s, method="ffill", tolerance=_LOOKBACK_S) for column, curve in requests.items()
-    }
-    return pd.DataFrame(columns)
+    lasting: dict[str, Any] = {"method": "ffill", "tolerance": _LOOKBACK_S}
+    return pd.DataFrame(
+        {
+            column: curve.reindex(times_s, **(lasting if column in REQUEST_COLUMNS else {}))
+            for column, curve in curves.items()
+        }
+    )
 
 
 def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
-    """Join all series of a role to one curve: parts of one series, and new series after restarts.
-
-    Raises BadInput: series that overlap with different values.
-    """
+    """Join the series of a role to one curve: parts, and new series after restarts. BadInput if others overlap."""
     by_labels: dict[tuple[tuple[str, str], ...], list[AnswerSeries]] = defaultdict(list)
     for one in series:
         by_labels[tuple(sorted(one.labels.items()))].append(one)
@@ -314,10 +301,7 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
 
 
 def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
-    """Merge the parts of one series, sorted by time; a counter is converted to its rate.
-
-    Raises BadInput: two answers have different values for one time, or usage is negative.
-    """
+    """Merge the parts of one series, sorted by time; a counter becomes its rate. BadInput if two parts differ."""
     for one in group:
         negative = one.values < 0
         if role.column in VALUE_COLUMNS and negative.any():
@@ -337,10 +321,9 @@ def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
         raise other.bad_input(problem, "Name only one of the two files.", row, role.column)
     times_s, first = np.unique(all_s, return_index=True)
     values = all_values[first]
-    known = ~np.isnan(values)
     if role.counter:
+        known = ~np.isnan(values)
         times_s, values = rate(times_s[known], values[known])
-        return pd.Series(values, times_s)
     return pd.Series(values, times_s)
 
 

@@ -18,13 +18,8 @@ Signer = Callable[[PreparedRequest], PreparedRequest]
 class Access:
     """Authentication and TLS options. Secrets are read from their files at every request, to use renewed ones.
 
-    `bearer_token_file`: sent as `Authorization: Bearer ...`; not together with `user`.
-    `user`, `password_file`: HTTP basic authentication.
-    `ca_file`: CA certificates (PEM) to verify the server with, instead of the system's.
-    `certificate_file`, `key_file`: client certificate (PEM); without `key_file` the key is in the same file.
-    `verify`: False accepts any certificate.
-
-    Raises Misuse: options that exclude or need each other.
+    A bearer token excludes a `user`. Without `key_file` the key is in `certificate_file`; both and `ca_file` are PEM.
+    Without `verify` any certificate is accepted. Options that exclude or need each other raise Misuse.
     """
 
     bearer_token_file: Path | None = None
@@ -53,7 +48,12 @@ class Access:
         """What authenticates the next request; None without credentials."""
         if self.bearer_token_file is not None:
             token = _secret(self.bearer_token_file, "--bearer-token-file")
-            return lambda request: _with_token(request, token)
+
+            def sign(request: PreparedRequest) -> PreparedRequest:
+                request.headers["Authorization"] = f"Bearer {token}"
+                return request
+
+            return sign
         if self.user is not None and self.password_file is not None:
             # Bytes, since requests encodes text as Latin-1.
             return HTTPBasicAuth(self.user.encode(), _secret(self.password_file, "--password-file").encode())
@@ -79,11 +79,6 @@ class Access:
         if self.user is not None:
             return f"user {self.user!r} with the password in {self.password_file} (--user, --password-file)"
         return ""
-
-
-def _with_token(request: PreparedRequest, token: str) -> PreparedRequest:
-    request.headers["Authorization"] = f"Bearer {token}"
-    return request
 
 
 def _secret(file: Path, option: str) -> str:

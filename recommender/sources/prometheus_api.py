@@ -11,7 +11,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -48,19 +48,18 @@ MAX_BACKOFF_S = 30.0
 _MAX_GET_CHARS = 4_000
 """Longer queries are sent by POST, which proxies may only allow with the permission to create."""
 
-_STEP_TOLERANCE = 1e-3
-"""Tolerance for rounding errors of the last point, as a share of a step."""
-
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_MARGIN = 1.1
 """Prometheus itself stops at the timeout; its response takes a little longer to arrive."""
+
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """The samples of some series, concatenated.
 
-    `labels`: labels of each series.
     `owner`: int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
     `times_s`, `values`: float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
     """
@@ -85,9 +84,8 @@ class QueryResult:
 class PrometheusClient:
     """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
-    `url`: its address; may have a path before `/api/v1`.
-    `timeout_s`: timeout of one query.
-    `retries`: number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
+    `url`: may have a path before `/api/v1`.
+    `timeout_s`: of one query; temporary errors are retried up to `retries` times.
     `warn`: called once with each distinct warning of Prometheus.
     `sleep`, `clock`: wait between attempts, and measure the time of a response; seconds.
     """
@@ -119,11 +117,9 @@ class PrometheusClient:
         """Run a range query at start_s, start_s + step_s, ... up to end_s, split as needed.
 
         `series`: expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a
-        response may be too large and its query is split further.
-
-        Raises PrometheusError: the request failed; `QueryTooLarge` if even a single point is too much.
+        response may be too large and its query is split further, down to a single point.
         """
-        n_points = math.floor((end_s - start_s) / step_s + _STEP_TOLERANCE) + 1
+        n_points = math.floor((end_s - start_s) / step_s + 1e-3) + 1  # tolerates rounding errors
         points_per_query = max(1, min(MAX_POINTS_PER_SERIES, MAX_SAMPLES_PER_RESPONSE // max(series, 1)))
         parts: list[QueryResult] = []
         at = 0
@@ -165,15 +161,12 @@ class PrometheusClient:
 
     def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> list[Any]:
         parameters = {"match[]": match, "start": _timestamp(start_s), "end": _timestamp(end_s)}
-        data = self._with_retries(path, parameters, lambda data: data)
-        return data if isinstance(data, list) else []
+        return self._with_retries(path, parameters, lambda data: data if isinstance(data, list) else [])
 
     def _query(self, path: str, parameters: Mapping[str, str]) -> QueryResult:
-        limit = {"timeout": f"{self._timeout_s:g}s"}
-        result: QueryResult = self._with_retries(path, {**parameters, **limit}, read_samples)
-        return result
+        return self._with_retries(path, {**parameters, "timeout": f"{self._timeout_s:g}s"}, read_samples)
 
-    def _with_retries(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+    def _with_retries(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Read]) -> Read:
         """Send a request, with retries after temporary errors."""
         retry = self._retry
         while True:
@@ -188,7 +181,7 @@ class PrometheusClient:
                     raise error from error.__cause__
                 self._sleep(max(retry.get_backoff_time(), min(error.retry_after_s, MAX_BACKOFF_S)))
 
-    def _attempt(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+    def _attempt(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Read]) -> Read:
         try:
             data, messages = read_data(self._fetch(path, parameters))
             for warning in messages:
@@ -250,10 +243,7 @@ class PrometheusClient:
 
 
 def _checked_url(url: str) -> str:
-    """Validate an address, and remove trailing slashes.
-
-    Raises Misuse: it is not http or https, or has a password in it, which every user of the machine could see.
-    """
+    """An address without trailing slashes; Misuse if it has a password, which all users of the machine could see."""
     stripped = url.strip().rstrip("/")
     try:
         parts = urlsplit(stripped)
@@ -278,10 +268,7 @@ class InvalidResponse(Exception):
 
 
 def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
-    """Parse a response into its data and warnings.
-
-    Raises InvalidResponse: not valid JSON, or not of Prometheus.
-    """
+    """Parse a response into its data and warnings. Raises InvalidResponse: not valid JSON, or not of Prometheus."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -292,11 +279,7 @@ def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
 
 
 def read_samples(data: Any) -> QueryResult:
-    """Convert a vector or a matrix to arrays; native histograms are ignored.
-
-    Raises InvalidResponse: neither a vector nor a matrix, a label that is not text, or a sample that is not a pair of
-    time and number.
-    """
+    """Convert a vector or a matrix to arrays, without native histograms; InvalidResponse for anything else."""
     labels: list[Mapping[str, str]] = []
     counts: list[int] = []
     times_s, values = array("d"), array("d")

@@ -21,33 +21,17 @@ ClassOf = Callable[[Sequence[Owner]], str]
 REPORTING_DELAY_S = 300.0
 """The longest delay until kube-state-metrics has reported an event and been scraped, once a minute."""
 
-_CPU_OR_MEMORY = 'resource=~"cpu|memory"'
-_BY_POD = {"started_at": "kube_pod_start_time", "finished_at": "kube_pod_completion_time"}
-_LIMITS, _ALLOCATABLE = "kube_pod_container_resource_limits", "kube_node_status_allocatable"
-_ENDED = "kube_pod_container_status_terminated_reason"
-_KILLED, _KILLED_AT = (f"kube_pod_container_status_last_terminated_{what}" for what in ("reason", "timestamp"))
-_REQUESTS, _DEVICES = "kube_pod_container_resource_requests", 'unit="integer"'
-"""Extended resources, such as GPUs, have the unit `integer`."""
-
-_INIT_CONTAINERS = "kube_pod_init_container_info"
-"""Init containers, and native sidecars, which are init containers that go on running."""
-
-_ANNOTATIONS, _INPUT_SIZE = "kube_pod_annotations", "annotation_phasewise_dev_input_size"
-"""kube-state-metrics exports annotations only if asked to: `--metric-annotations-allowlist`."""
-
 _EXIT_CODES = {"Completed": 0.0, "OOMKilled": float(OOM_EXIT_CODE)}
-_OTHER_EXIT_CODE = 1.0
-"""kube-state-metrics reports the reasons of terminated containers, not their exit codes."""
+"""By reason, which is all that kube-state-metrics reports; 1 for others."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a time range.
+    """The facts of a time range, and init containers, which neither VPA nor recommender sizes.
 
     `columns`: by column: value by (namespace, pod, container), (namespace, pod) or (node,).
-    `init_containers`: containers that neither VPA nor recommender sizes.
     """
 
     columns: Mapping[str, Mapping[Key, float]]
@@ -84,22 +68,33 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
     def largest(query: str, by: Key) -> dict[Key, float]:
         return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + REPORTING_DELAY_S).largest(by)
 
-    columns = {name: largest(last(metric), pod) for name, metric in _BY_POD.items()}
+    columns = {
+        "started_at": largest(last("kube_pod_start_time"), pod),
+        "finished_at": largest(last("kube_pod_completion_time"), pod),
+        "devices": largest(
+            last("kube_pod_container_resource_requests", 'unit="integer"'), key
+        ),  # of extended resources
+    }
     # Of several reasons the last one counts: a container that completed may have failed and been restarted before.
-    ended = sorted(largest(f"{last(_ENDED)} == 1", (*key, "reason")), key=lambda series: series[-1] == "Completed")
-    columns["exit_code"] = {series[:-1]: _EXIT_CODES.get(series[-1], _OTHER_EXIT_CODE) for series in ended}
-    killed = last(_KILLED, 'reason="OOMKilled"')
-    columns["oom_killed_at"] = largest(f"{last(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)
-    sizes = largest(last(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*pod, _INPUT_SIZE))
+    reasons = largest(f"{last('kube_pod_container_status_terminated_reason')} == 1", (*key, "reason"))
+    ended = sorted(reasons, key=lambda series: series[-1] == "Completed")
+    columns["exit_code"] = {series[:-1]: _EXIT_CODES.get(series[-1], 1.0) for series in ended}
+    killed = last("kube_pod_container_status_last_terminated_reason", 'reason="OOMKilled"')
+    killed_at = last("kube_pod_container_status_last_terminated_timestamp")
+    columns["oom_killed_at"] = largest(f"{killed_at} and on ({', '.join(key)}) ({killed} == 1)", key)
+    # kube-state-metrics exports annotations only if asked to: `--metric-annotations-allowlist`.
+    size = "annotation_phasewise_dev_input_size"
+    sizes = largest(last("kube_pod_annotations", f'{size}!=""'), (*pod, size))
     columns["input_size"] = {series[:-1]: parse_size(series[-1]) for series in sizes}
-    columns["devices"] = largest(last(_REQUESTS, _DEVICES), key)
-    allocatable = last(_ALLOCATABLE, _CPU_OR_MEMORY, of=replace(settings, namespaces=()))
+    either = 'resource=~"cpu|memory"'
+    allocatable = last("kube_node_status_allocatable", either, of=replace(settings, namespaces=()))
     for names, amounts in (
-        (LIMIT_COLUMNS, largest(last(_LIMITS, _CPU_OR_MEMORY), (*key, "resource"))),
+        (LIMIT_COLUMNS, largest(last("kube_pod_container_resource_limits", either), (*key, "resource"))),
         (NODE_COLUMNS, largest(allocatable, (labels.node, "resource"))),
     ):
         for name, resource in zip(names, RESOURCES, strict=True):
             columns[name] = {series[:-1]: value for series, value in amounts.items() if series[-1] == resource}
-    initial = client.series(selected(_INIT_CONTAINERS, settings, labels), start_s, end_s)
+    # Native sidecars are init containers that go on running.
+    initial = client.series(selected("kube_pod_init_container_info", settings, labels), start_s, end_s)
     init_containers = {container_name(series, labels) for series in initial}
     return Facts(columns, past_owners(client, settings, start_s, end_s), init_containers)

@@ -55,10 +55,6 @@ class PastQueries(UsageQueries):
         return f"max_over_time({memory_series(self.settings, batch)}[{duration(self.staleness_s)}])"
 
 
-_MAX_NAMESPACES_LISTED = 500
-"""With more namespaces than this a query is for all of them."""
-
-
 class Owner(NamedTuple):
     """A controller inside a namespace."""
 
@@ -110,11 +106,11 @@ def past_owners(client: PrometheusClient, settings: UsageSettings, start_s: floa
 
 
 def narrowed(settings: UsageSettings, namespaces: Collection[str]) -> UsageSettings | None:
-    """Restrict settings to some namespaces, unless these are too many to list; None if none is left."""
+    """Restrict settings to some namespaces, unless these are too many (500) to list; None if none is left."""
     chosen = sorted(set(namespaces) & set(settings.namespaces) if settings.namespaces else set(namespaces))
     if not chosen:
         return None
-    return replace(settings, namespaces=tuple(chosen)) if len(chosen) <= _MAX_NAMESPACES_LISTED else settings
+    return replace(settings, namespaces=tuple(chosen)) if len(chosen) <= 500 else settings
 
 
 class PrometheusPast:
@@ -133,8 +129,7 @@ class PrometheusPast:
     ) -> Iterator[UsageBlock]:
         """Yield mean cores and maximum bytes per container and interval of `stretch_s`, oldest first.
 
-        `start_s`, `end_s`: unix seconds, a multiple of `stretch_s` apart; intervals end at start_s, start_s +
-        stretch_s, ... end_s.
+        Intervals end at start_s, start_s + stretch_s, ... end_s.
         """
         if (settings := narrowed(self._settings, namespaces)) is None:
             return

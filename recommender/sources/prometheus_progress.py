@@ -18,9 +18,7 @@ MAX_PROBLEMS = 20
 class PrometheusProgress:
     """Queries the progress of all pods once a round.
 
-    `query`: PromQL with one series per pod: `max by (namespace, pod) (training_loss)`.
-    `metric`: one of `METRICS`.
-    `labels`: names of its labels for namespace and pod.
+    The PromQL gives one series of `metric`, one of `METRICS`, per pod: `max by (namespace, pod) (training_loss)`.
     """
 
     name = "prometheus"

@@ -14,9 +14,6 @@ MEMORY_METRIC = "container_memory_working_set_bytes"
 REQUESTS_METRIC = "kube_pod_container_resource_requests"
 """Default names of the metrics of containers."""
 
-SERIES_PER_QUERY = 20_000
-"""Containers per query: an instant response of some 4 MB."""
-
 SCRAPES_PER_WINDOW = 4
 """A rate needs two samples; a window of four scrapes tolerates a lost one and any offset."""
 
@@ -76,7 +73,7 @@ class UsageSettings:
     requests_metric: str = REQUESTS_METRIC
     rate_window_s: float | None = None
     staleness_s: float | None = None
-    series_per_query: int = SERIES_PER_QUERY
+    series_per_query: int = 20_000  # an instant response of some 4 MB
 
     def __post_init__(self) -> None:
         for metric in (self.cpu_metric, self.memory_metric, self.requests_metric):
@@ -163,10 +160,7 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 
 
 def queries_of(settings: UsageSettings, scrape_interval_s: float) -> UsageQueries:
-    """The queries for a Prometheus with this scrape interval.
-
-    Raises Misuse: the rate window is shorter than two scrapes.
-    """
+    """The queries for a Prometheus with this scrape interval; Misuse for a rate window shorter than two scrapes."""
     window_s = settings.rate_window_s
     if window_s is None:
         window_s = math.ceil(SCRAPES_PER_WINDOW * scrape_interval_s)

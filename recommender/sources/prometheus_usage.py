@@ -22,12 +22,6 @@ from recommender.sources.prometheus_queries import (
     samples_per_ten_minutes,
 )
 
-_CONTAINER_COUNT_POINTS = 24
-"""Points of a range at which containers are counted before they are queried."""
-
-_SCRAPE_COUNT_POINTS = 12
-"""Points of a range at which the scrape interval is measured."""
-
 REMEASURE_AFTER_S = 3600.0
 """The scrape interval may be changed; a rate window that is too short for it finds no samples."""
 
@@ -44,10 +38,8 @@ class ContainerName(NamedTuple):
 class UsageBlock:
     """The usage of containers over a time range; rows by time, then by container.
 
-    `containers`: sorted; some may have no row.
-    `nodes`, `workloads`: node and workload class of each container, if its labels have them.
-    `owner`: int64 (n,), an index into `containers`.
-    `timestamps`: int64 (n,), unix seconds.
+    `containers`: sorted, with the node and the workload class of each if its labels have them; some may have no row.
+    `owner`, `timestamps`: int64 (n,), an index into `containers`, and unix seconds.
     `usage`: float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
     `requests`: float64 (n, 2), NaN where unknown.
     """
@@ -85,9 +77,6 @@ class UsageQuery:
         """The latest sample of each container, by one query, and three per batch of namespaces.
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
-
-        Raises PrometheusError: a query failed.
-        Raises Misuse: a rate window shorter than two scrapes.
         """
         if at_s - self._measured_s > REMEASURE_AFTER_S:
             self._queries = None
@@ -114,7 +103,7 @@ class UsageQuery:
         """
         queries = self.queries(start_s, end_s)
         n_points = math.floor((end_s - start_s) / step_s) + 1
-        coarse_s = step_s * max(1, math.ceil(n_points / _CONTAINER_COUNT_POINTS))
+        coarse_s = step_s * max(1, math.ceil(n_points / 24))  # containers are counted at 24 times
         containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
         parts = batches(containers, self.settings.series_per_query, self.settings)
@@ -132,10 +121,7 @@ class UsageQuery:
             yield join_block(self.settings, *answers, *([] if with_requests else [[]]))
 
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
-        """The queries, with windows for the scrape interval, which is measured once there are enough samples.
-
-        Raises Misuse: a rate window shorter than two scrapes.
-        """
+        """The queries, with windows for the scrape interval, which is measured once there are enough samples."""
         if self._queries is not None:
             return self._queries
         scrape_interval_s = self.scrape_interval_s(start_s, end_s)
@@ -146,7 +132,7 @@ class UsageQuery:
 
     def scrape_interval_s(self, start_s: float, end_s: float) -> float | None:
         """Measure the scrape interval in a time range; None with too few samples."""
-        step_s = max(1.0, (end_s - start_s) / (_SCRAPE_COUNT_POINTS - 1))
+        step_s = max(1.0, (end_s - start_s) / 11)  # twelve points
         query = samples_per_ten_minutes(self.settings)
         counts = self.client.range(query, end_s - math.floor((end_s - start_s) / step_s) * step_s, end_s, step_s).values
         if not len(counts) or counts.max() < 1:

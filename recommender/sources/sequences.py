@@ -32,17 +32,12 @@ _REMEDIES = {
 
 
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
-    """Read phase sequences, rows in any order.
+    """Read a file of phase sequences; raises BadInput with file, row and column.
 
     `path`: Parquet or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp` (integer; only
-    its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are ignored.
+    its order matters) and `phase` (integer 0..999, or -1 for unknown), rows in any order. Other columns are ignored.
 
-    Returns
-    -------
-    For each container with a known phase, by name: its phases in order of step, int64 (n,), n >= 1.
-
-    Raises BadInput: the file or a column is missing, a value is missing or not an integer, a phase is below -1, a
-    (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
+    Returns, for each container with a known phase: its phases in order of step, int64 (n,), n >= 1.
     """
     file = Path(path)
     try:
@@ -95,11 +90,10 @@ def _integers(file: Path, column: str, numbers: FloatArray, lowest: int, highest
 
 
 def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, phase: IntArray) -> dict[str, IntArray]:
-    container, unique = pd.factorize(names, sort=True)
-    order = np.lexsort((step, container))
-    same = (np.diff(container[order]) == 0) & (np.diff(step[order]) == 0)
-    if same.any():
-        twice = int(order[1:][same].min())
+    rows = pd.DataFrame({"container": names, "step": step, "phase": phase}).sort_values(["container", "step"])
+    repeated = rows.duplicated(["container", "step"])
+    if repeated.any():
+        twice = int(rows.index[repeated].min())
         raise BadInput(
             f"{column} {step[twice]} of container {names.iloc[twice]!r} occurs twice",
             remedy="Keep one phase for each container and step.",
@@ -107,5 +101,4 @@ def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, pha
             row=twice + 1,
             column=column,
         )
-    starts = np.flatnonzero(np.diff(container[order])) + 1
-    return dict(zip(map(str, unique), np.split(phase[order], starts), strict=True))
+    return {str(name): phases.to_numpy() for name, phases in rows.groupby("container")["phase"]}

@@ -1,7 +1,6 @@
 """Sources larger than memory: partition rows by container into temporary files, then sort each partition.
 
-Afterwards the samples of a container are contiguous on disk, so that a replay loads one at a time. Only a partition has
-to fit into memory.
+Only a partition has to fit into memory. Afterwards a container is contiguous on disk, and a replay loads one at a time.
 """
 
 from __future__ import annotations
@@ -53,10 +52,6 @@ def spill(
     """Partition all rows by container, then sort and check each part; one part is in memory at a time.
 
     `schema`: all columns; those that a batch lacks are empty.
-    `n_parts`: number of parts; capped at MAX_PARTS.
-
-    Raises BadInput: as `build_table` does.
-    Raises PhasewiseError: the disk is full.
     """
     tables = []
     try:

@@ -30,10 +30,8 @@ from recommender.sources.base import (
 class SampleTable:
     """All samples of some containers, sorted by container name and time.
 
-    `names`: sorted container names.
     `starts`: int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
-    `times_s`: float64 (n,), strictly increasing within a container.
-    `values`: float64 (n,) per column.
+    `times_s`, `values`: float64 (n,), strictly increasing within a container, and a column each.
     `labels`: text or None per container, by label.
     `duplicates`: number of rows that repeat another one.
     `relabelled`: label and container of each label that changes over time; its most common value is used.
@@ -101,10 +99,7 @@ class SampleTable:
 
 
 def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
-    """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps.
-
-    Raises BadInput: two rows have different values for the same container and time.
-    """
+    """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps; BadInput if two rows differ."""
     raw = parts[0] if len(parts) == 1 else RawSamples.from_tables([part.as_table() for part in parts])
     names, codes = _name_ranks(raw.container)
     labels, relabelled = _most_common_labels(raw, names, codes)
@@ -164,21 +159,19 @@ def _merged_duplicates(
         if name in FACT_COLUMNS:
             merged[name] = highest
             continue
-        differ = lowest != highest
-        differ &= ~np.isnan(lowest)
+        differ = (lowest != highest) & ~np.isnan(lowest)
         if differ.any():
-            raise _conflict(name, column, int(np.argmax(differ)), first, rows, origins)
+            at = int(np.argmax(differ))
+            group = slice(first[at], np.append(first, len(column))[at + 1])
+            raise _conflict(name, column[group], rows[group], origins)
         merged[name] = lowest
     return merged
 
 
-def _conflict(name: str, column: FloatArray, group: int, first: IntArray, rows: IntArray, origins: Origins) -> BadInput:
-    end = first[group + 1] if group + 1 < len(first) else len(column)
-    inside = slice(int(first[group]), int(end))
-    pairs = zip(rows[inside].tolist(), column[inside].tolist(), strict=True)
-    known = sorted(pair for pair in pairs if not math.isnan(pair[1]))
-    (row_a, value_a) = known[0]
-    (row_b, value_b) = next(pair for pair in known if pair[1] != value_a)
+def _conflict(name: str, values: FloatArray, rows: IntArray, origins: Origins) -> BadInput:
+    pairs = zip(rows.tolist(), values.tolist(), strict=True)
+    (row_a, value_a), *others = sorted(pair for pair in pairs if not math.isnan(pair[1]))
+    row_b, value_b = next(pair for pair in others if pair[1] != value_a)
     file_a, number_a = origins.locate(row_a)
     other = f"row {number_a}" if file_a == origins.locate(row_b)[0] else f"{file_a}, row {number_a}"
     return origins.bad_input(
