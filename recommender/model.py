@@ -108,6 +108,8 @@ def _load(folder: Path, origin: str) -> PhaseModel:
                 )
         if learned := {key.removeprefix("demand."): a for key, a in arrays.items() if key.startswith("demand.")}:
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
+        if len({part is None for part in (statistics, graph, demand)}) > 1:
+            raise BadArtifact("it has only some of phase statistics, graph and demand. Train it again.")
         facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
