@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from recommender.contention.phasewise import ForecastJob, weights
 from recommender.contention.sharing import (
-    EPSILON,
     RunsOfClass,
     Stage,
-    fair_shares,
     finish_times,
     nonzero_remaining,
     remaining,
@@ -86,25 +84,12 @@ class EqualShareReference:
     def _advance_worker(
         self, jobs: Mapping[str, _ReferenceJob], capacity: float, until_s: float, whole: Mapping[str, Sequence[Stage]]
     ) -> None:
-        now_s = self.now_s
-        left = {name: remaining(whole[name], job.done_core_s) for name, job in jobs.items()}
-        for name, job in jobs.items():
-            if left[name] and job.ended_s <= now_s:  # its forecast has grown since it ended here
-                job.ended_s = math.inf
-        while now_s < until_s and (running := [name for name in jobs if left[name]]):
-            cores = fair_shares(capacity, [left[name][0].cores for name in running], [1.0] * len(running))
-            step_s = min(left[name][0].core_s / share for name, share in zip(running, cores, strict=True))
-            step_s = min(step_s, until_s - now_s)
-            now_s += step_s
-            for name, share in zip(running, cores, strict=True):
-                jobs[name].done_core_s += share * step_s
-                stage = left[name][0]
-                if stage.core_s - share * step_s > EPSILON:
-                    left[name][0] = stage._replace(core_s=stage.core_s - share * step_s)
-                    continue
-                left[name].pop(0)
-                if not left[name]:
-                    jobs[name].ended_s = now_s
+        left = [remaining(whole[name], job.done_core_s) for name, job in jobs.items()]
+        done_core_s = [job.done_core_s for job in jobs.values()]
+        ends_s = finish_times(capacity, left, [0.0] * len(left), None, self.now_s, until_s, done_core_s)
+        for job, stages, end_s, done in zip(jobs.values(), left, ends_s, done_core_s, strict=True):
+            if stages:  # even if it ended here before its forecast grew
+                job.ended_s, job.done_core_s = end_s, done
 
 
 class RunningJob(NamedTuple):
