@@ -67,8 +67,13 @@ class EqualShareReference:
     def advance(self, now_s: float, whole: Mapping[str, Sequence[Stage]]) -> None:
         """Simulate up to `now_s`; `whole` maps each job to its stages from start to end."""
         for worker, capacity in enumerate(self.capacity_cores):
-            jobs = {name: job for name, job in self._jobs.items() if job.worker == worker}
-            self._advance_worker(jobs, capacity, now_s, whole)
+            names = [name for name, job in self._jobs.items() if job.worker == worker]
+            left = [remaining(whole[name], self._jobs[name].done_core_s) for name in names]
+            done_core_s = [self._jobs[name].done_core_s for name in names]
+            ends_s = finish_times(capacity, left, [0.0] * len(left), None, self.now_s, now_s, done_core_s)
+            for name, stages, end_s, done in zip(names, left, ends_s, done_core_s, strict=True):
+                if stages:  # even if it ended here before its forecast grew
+                    self._jobs[name].ended_s, self._jobs[name].done_core_s = end_s, done
         self.now_s = now_s
 
     def ends_s(self, whole: Mapping[str, Sequence[Stage]]) -> dict[str, float]:
@@ -80,16 +85,6 @@ class EqualShareReference:
             for name, duration_s in zip(names, finish_times(capacity, left, [0.0] * len(left)), strict=True):
                 ends[name] = self.now_s + duration_s
         return ends
-
-    def _advance_worker(
-        self, jobs: Mapping[str, _ReferenceJob], capacity: float, until_s: float, whole: Mapping[str, Sequence[Stage]]
-    ) -> None:
-        left = [remaining(whole[name], job.done_core_s) for name, job in jobs.items()]
-        done_core_s = [job.done_core_s for job in jobs.values()]
-        ends_s = finish_times(capacity, left, [0.0] * len(left), None, self.now_s, until_s, done_core_s)
-        for job, stages, end_s, done in zip(jobs.values(), left, ends_s, done_core_s, strict=True):
-            if stages:  # even if it ended here before its forecast grew
-                job.ended_s, job.done_core_s = end_s, done
 
 
 class RunningJob(NamedTuple):
