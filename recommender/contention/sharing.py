@@ -1,4 +1,4 @@
-"""How the cores of a worker are divided among its jobs, and when the jobs finish."""
+"""How the cores of a worker are divided among its jobs, what work these have left, and when they finish."""
 
 from __future__ import annotations
 

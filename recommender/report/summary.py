@@ -1,4 +1,4 @@
-"""The contents of a report without its layout: rates, savings, rankings and the headline."""
+"""The contents of a report without its layout: rates, savings, bills, rankings and the headline."""
 
 from __future__ import annotations
 
