@@ -179,9 +179,10 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     )
     centres = PhaseCentres(arrays["centers"], (), np.full(len(arrays["centers"]), np.inf))
     detector = PhaseDetector(tuple(features), arrays["scaler_mean"], arrays["scaler_scale"], encoder, centres)
-    if set(features) & set(USAGE_FEATURES):
-        known = ", ".join(sorted(set(features) & set(USAGE_FEATURES)))
-        raise Misuse(f"--features: {known} are computed by Phasewise. An imported model names columns of the data.")
+    if known := sorted(set(features) & set(USAGE_FEATURES)):
+        raise Misuse(
+            f"--features: {', '.join(known)} are computed by Phasewise. An imported model names columns of the data."
+        )
     return PhaseModel(detector, facts={"imported": True}, origin=Path(path).name)
 
 

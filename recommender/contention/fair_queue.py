@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recommender.contention.phasewise import ForecastJob, weights
-from recommender.contention.sharing import (
-    RunsOfClass,
-    Stage,
-    finish_times,
-    nonzero_remaining,
-    remaining,
-)
+from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining, remaining
 
 FINISH_TIME_UNCERTAINTY = 0.2  # error of a forecast finish time, as a share of the job's duration when it runs alone
 MIN_CORES = 0.01  # capacity assumed for a worker without free cores
