@@ -108,6 +108,8 @@ def _load(folder: Path, origin: str) -> PhaseModel:
                 )
         if learned := {key.removeprefix("demand."): a for key, a in arrays.items() if key.startswith("demand.")}:
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
+        if len({part is None for part in (statistics, graph, demand)}) > 1:
+            raise BadArtifact("it has only some of phase statistics, graph and demand. Train it again.")
         facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
@@ -177,9 +179,10 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     )
     centres = PhaseCentres(arrays["centers"], (), np.full(len(arrays["centers"]), np.inf))
     detector = PhaseDetector(tuple(features), arrays["scaler_mean"], arrays["scaler_scale"], encoder, centres)
-    if set(features) & set(USAGE_FEATURES):
-        known = ", ".join(sorted(set(features) & set(USAGE_FEATURES)))
-        raise Misuse(f"--features: {known} are computed by Phasewise. An imported model names columns of the data.")
+    if known := sorted(set(features) & set(USAGE_FEATURES)):
+        raise Misuse(
+            f"--features: {', '.join(known)} are computed by Phasewise. An imported model names columns of the data."
+        )
     return PhaseModel(detector, facts={"imported": True}, origin=Path(path).name)
 
 

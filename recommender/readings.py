@@ -1,4 +1,4 @@
-"""What a training job reports: an evaluation value or a stage at a time, and the text forms of both."""
+"""What a training job reports: an evaluation value or a stage at a time, their text forms, and the stages of a pod."""
 
 from __future__ import annotations
 

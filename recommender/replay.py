@@ -13,15 +13,7 @@ from recommender.decisions import WriteDecisions
 from recommender.errors import NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
 from recommender.policies.registry import Policy
-from recommender.records import (
-    Block,
-    ContainerReplay,
-    IntArray,
-    Played,
-    ReplayResult,
-    Timeline,
-    UsageSeries,
-)
+from recommender.records import Block, ContainerReplay, IntArray, Played, ReplayResult, Timeline, UsageSeries
 from recommender.timelines import TimelineChoice
 from recommender.units import counted
 

@@ -117,13 +117,7 @@ def with_forecasts(
     for one, of_run, ended in zip(series, labels, _ended(series), strict=True):
         known = np.where(of_run < 0, unknown, of_run)[one.present]  # gaps add nothing to a dwell
         runs.append(LabelledRun(one.workload or one.container, one.usage[one.present], known, ended))
-    demand, graph = fit_demand(
-        runs,
-        unknown + 1,
-        options.cycle_on(_most_common_step_s(series)),
-        detector.lag,
-        progress,
-    )
+    demand, graph = fit_demand(runs, unknown + 1, options.cycle_on(_most_common_step_s(series)), detector.lag, progress)
     graph = graph.within(MAX_CONTEXTS)
     until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
     facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}

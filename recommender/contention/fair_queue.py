@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recommender.contention.phasewise import ForecastJob, weights
-from recommender.contention.sharing import (
-    EPSILON,
-    RunsOfClass,
-    Stage,
-    fair_shares,
-    finish_times,
-    nonzero_remaining,
-    remaining,
-)
+from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining, remaining
 
 FINISH_TIME_UNCERTAINTY = 0.2  # error of a forecast finish time, as a share of the job's duration when it runs alone
 MIN_CORES = 0.01  # capacity assumed for a worker without free cores
@@ -69,8 +61,13 @@ class EqualShareReference:
     def advance(self, now_s: float, whole: Mapping[str, Sequence[Stage]]) -> None:
         """Simulate up to `now_s`; `whole` maps each job to its stages from start to end."""
         for worker, capacity in enumerate(self.capacity_cores):
-            jobs = {name: job for name, job in self._jobs.items() if job.worker == worker}
-            self._advance_worker(jobs, capacity, now_s, whole)
+            names = [name for name, job in self._jobs.items() if job.worker == worker]
+            left = [remaining(whole[name], self._jobs[name].done_core_s) for name in names]
+            done_core_s = [self._jobs[name].done_core_s for name in names]
+            ends_s = finish_times(capacity, left, [0.0] * len(left), None, self.now_s, now_s, done_core_s)
+            for name, stages, end_s, done in zip(names, left, ends_s, done_core_s, strict=True):
+                if stages:  # even if it ended here before its forecast grew
+                    self._jobs[name].ended_s, self._jobs[name].done_core_s = end_s, done
         self.now_s = now_s
 
     def ends_s(self, whole: Mapping[str, Sequence[Stage]]) -> dict[str, float]:
@@ -82,29 +79,6 @@ class EqualShareReference:
             for name, duration_s in zip(names, finish_times(capacity, left, [0.0] * len(left)), strict=True):
                 ends[name] = self.now_s + duration_s
         return ends
-
-    def _advance_worker(
-        self, jobs: Mapping[str, _ReferenceJob], capacity: float, until_s: float, whole: Mapping[str, Sequence[Stage]]
-    ) -> None:
-        now_s = self.now_s
-        left = {name: remaining(whole[name], job.done_core_s) for name, job in jobs.items()}
-        for name, job in jobs.items():
-            if left[name] and job.ended_s <= now_s:  # its forecast has grown since it ended here
-                job.ended_s = math.inf
-        while now_s < until_s and (running := [name for name in jobs if left[name]]):
-            cores = fair_shares(capacity, [left[name][0].cores for name in running], [1.0] * len(running))
-            step_s = min(left[name][0].core_s / share for name, share in zip(running, cores, strict=True))
-            step_s = min(step_s, until_s - now_s)
-            now_s += step_s
-            for name, share in zip(running, cores, strict=True):
-                jobs[name].done_core_s += share * step_s
-                stage = left[name][0]
-                if stage.core_s - share * step_s > EPSILON:
-                    left[name][0] = stage._replace(core_s=stage.core_s - share * step_s)
-                    continue
-                left[name].pop(0)
-                if not left[name]:
-                    jobs[name].ended_s = now_s
 
 
 class RunningJob(NamedTuple):

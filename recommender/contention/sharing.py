@@ -1,4 +1,4 @@
-"""How the cores of a worker are divided among its jobs, and when the jobs finish."""
+"""How the cores of a worker are divided among its jobs, what work these have left, and when they finish."""
 
 from __future__ import annotations
 
@@ -55,11 +55,15 @@ def finish_times(
     work: Sequence[Sequence[Stage]],
     delays_s: Sequence[float],
     order: Sequence[int] | None = None,
+    now_s: float = 0.0,
+    until_s: float = math.inf,
+    done_core_s: list[float] | None = None,
 ) -> list[float]:
-    """Seconds until each job ends if no job arrives or leaves; infinite for jobs that never end.
+    """When each job ends if none arrives or leaves, from `now_s` on; infinite if that is after `until_s` or never.
 
     `delays_s`: time until each job runs, while it is being moved from another worker.
     `order`: indices of the jobs by priority; None for equal shares.
+    `done_core_s`: OUT, to which the work of each job is added.
 
     Two jobs of 8 and 16 core seconds on 2 cores: each gets one until the first ends.
 
@@ -68,11 +72,11 @@ def finish_times(
     >>> finish_times(2.0, [[Stage(8.0, 2.0)], [Stage(16.0, 2.0)]], [0.0, 0.0], order=[1, 0])
     [12.0, 8.0]
     """
-    ends_s, now_s = [math.inf if stages else 0.0 for stages in work], 0.0
-    stage = [0] * len(work)
+    ends_s, stage = [math.inf if stages else now_s for stages in work], [0] * len(work)
+    done_core_s = [0.0] * len(work) if done_core_s is None else done_core_s
     left = [stages[0].core_s if stages else 0.0 for stages in work]
     alive, equal = [index for index, stages in enumerate(work) if stages], [1.0] * len(work)
-    while alive and now_s < math.inf:
+    while alive and now_s < until_s:
         demand = [0.0] * len(work)
         arrival_s = math.inf
         for index in alive:
@@ -85,12 +89,13 @@ def finish_times(
         else:
             cores = priority_shares(capacity_cores, demand, order)
         running = [index for index in alive if cores[index] > EPSILON]
-        step_s = min((left[index] / cores[index] for index in running), default=math.inf)
+        step_s = min([left[index] / cores[index] for index in running] + [until_s - now_s])
         if now_s + step_s > arrival_s:
             step_s, now_s = arrival_s - now_s, arrival_s
         else:
             now_s += step_s
         for index in running:
+            done_core_s[index] += cores[index] * step_s
             left[index] -= cores[index] * step_s
             if left[index] <= EPSILON:
                 stage[index] += 1

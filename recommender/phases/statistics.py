@@ -93,10 +93,13 @@ def phase_statistics(
     count = np.zeros(n_phases, dtype=np.int64)
     containers = np.zeros(n_phases, dtype=np.int64)
     total, squares = np.zeros((n_phases, width)), np.zeros((n_phases, width))
-    shift = _offset_row(series, shown)
+    shift = np.zeros(width)
     for one, phases in zip(series, labels, strict=True):
-        values = np.column_stack([one.usage, feature_matrix(one, shown)]) - shift
+        values = np.column_stack([one.usage, feature_matrix(one, shown)])
         complete = np.isfinite(values).all(axis=1)
+        if one is series[0] and complete.any():  # otherwise sums of squares of bytes would cancel
+            shift = values[complete].mean(axis=0)
+        values -= shift
         for phase in np.unique(phases[complete & (phases >= 0)]):
             rows = values[complete & (phases == phase)]
             count[phase] += len(rows)
@@ -108,10 +111,3 @@ def phase_statistics(
         sd = np.sqrt(np.maximum(squares / count[:, None] - mean**2, 0.0))
     mean = mean + shift
     return PhaseStatistics(shown, mean[:, :2], sd[:, :2], mean[:, 2:], sd[:, 2:], count, containers)
-
-
-def _offset_row(series: Sequence[UsageSeries], features: Sequence[str]) -> FloatArray:
-    """The mean of the first container; subtracting it avoids cancellation in sums of squares of bytes."""
-    values = np.column_stack([series[0].usage, feature_matrix(series[0], features)])
-    finite = values[np.isfinite(values).all(axis=1)]
-    return finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])

@@ -1,7 +1,8 @@
 """The policies of the AI4DL paper (HotCloud '20, section 4): one decision a cycle, by a rule on the samples of a cycle.
 
 Its oracles read the samples they are judged on. Its reactive policies expect the coming cycle to be like the previous
-one. Its own policy allocates the use of the detected phase in the training data.
+one. Its own policy allocates the use of the detected phase in the training data. `proactive` is our forecast, once a
+cycle like them.
 """
 
 from __future__ import annotations

@@ -98,21 +98,12 @@ def _add(whole: kernel.Histogram, part: kernel.Histogram) -> None:
     ours_s, theirs_s = whole.sums[kernel.REFERENCE_S], part.sums[kernel.REFERENCE_S]
     reference_s = max(ours_s, theirs_s)
     shrunk, grown = (2.0 ** round((own - reference_s) / kernel.HALF_LIFE_S) for own in (ours_s, theirs_s))
-    _set(
-        whole,
-        weights=whole.weights * shrunk + part.weights * grown,
-        total=whole.sums[kernel.TOTAL] * shrunk + part.sums[kernel.TOTAL] * grown,
-        reference_s=reference_s,
-    )
+    weights = whole.weights * shrunk + part.weights * grown
+    total = whole.sums[kernel.TOTAL] * shrunk + part.sums[kernel.TOTAL] * grown
+    _set(whole, weights, total, reference_s)
 
 
-def _set(
-    histogram: kernel.Histogram,
-    *,
-    weights: FloatArray,
-    total: float,
-    reference_s: float,
-) -> None:
+def _set(histogram: kernel.Histogram, weights: FloatArray, total: float, reference_s: float) -> None:
     """Set the weights of a histogram, which is OUT."""
     histogram.weights[:] = weights
     histogram.sums[kernel.TOTAL] = total
@@ -166,13 +157,9 @@ class _Reading:
         shares = self._shares(encoded.get("bucketWeights") or {}, kernel.BUCKETS, f"{field}.bucketWeights")
         if not shares.any():
             return
-        reference = f"{field}.referenceTimestamp"
-        _set(
-            histogram,
-            weights=shares * (total / shares.sum()),
-            total=float(total),
-            reference_s=self.time_s(encoded.get("referenceTimestamp"), reference, absent=FIRST_REFERENCE_S),
-        )
+        name = "referenceTimestamp"
+        reference_s = self.time_s(encoded.get(name), f"{field}.{name}", absent=FIRST_REFERENCE_S)
+        _set(histogram, shares * (total / shares.sum()), float(total), reference_s)
 
     def _shares(self, given: object, number: int, field: str) -> FloatArray:
         if not isinstance(given, Mapping):

@@ -48,7 +48,7 @@ class DemandModel:
         """
         by_resource = [_demand_quantiles([usage[:, r] / FLOORS[r] for usage in usages], labels, phases) for r in (0, 1)]
         staying, visiting, returning = (np.stack(both).astype(np.float32) for both in zip(*by_resource, strict=True))
-        mean = np.concatenate(list(usages)).mean(axis=0) / FLOORS
+        mean = np.concatenate(usages).mean(axis=0) / FLOORS
         return cls(staying, visiting, returning, mean, np.zeros((SCHEDULES, 2, len(PRICES))))
 
     def price(self, schedule: int, target: tuple[float, float]) -> FloatArray:
@@ -114,9 +114,9 @@ def _demand_quantiles(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Quantiles of the staying, visiting and returning demand for one resource, from amounts in floors."""
     run = np.repeat(np.arange(len(labels)), [len(of_run) for of_run in labels])
-    phase = np.concatenate([np.empty(0, np.int64), *labels])
-    used = np.log1p(np.concatenate([np.empty(0), *amounts]))
-    level = np.concatenate([np.empty(0), *map(_levels, amounts)])
+    phase = np.concatenate(labels)
+    used = np.log1p(np.concatenate(amounts))
+    level = np.concatenate([*map(_levels, amounts)])
     staying = []
     for steps in HORIZONS:
         earlier = max(len(used) - steps, 0)

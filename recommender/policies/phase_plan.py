@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.kernels import plan_steps as kernel
 from recommender.kernels.phase_plan import (
     BLOCKS,
     EXPERT_LEAD_SAMPLES,
@@ -16,16 +17,6 @@ from recommender.kernels.phase_plan import (
     Expected,
     PlanArrays,
     Weights,
-)
-from recommender.kernels.plan_steps import (
-    GAIN,
-    LONG_WINDOW_MARGIN,
-    MAX_BUDGET,
-    SHORT_WINDOW_SAMPLES,
-    decide_each,
-    observe_each,
-    replay_run,
-    update_corrections,
 )
 from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
@@ -48,17 +39,17 @@ class PlanState(SlotArrays):
     def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
         each, experts = np.zeros(resources), np.zeros((EXPERTS, resources))
-        window, peaks = np.zeros((SHORT_WINDOW_SAMPLES, resources)), np.zeros((BLOCKS, resources))
+        window, peaks = np.zeros((kernel.SHORT_WINDOW_SAMPLES, resources)), np.zeros((BLOCKS, resources))
         correction = experts.copy()
-        correction[LONG_WINDOW] = np.log1p(LONG_WINDOW_MARGIN)
+        correction[LONG_WINDOW] = np.log1p(kernel.LONG_WINDOW_MARGIN)
         amounts = {"total": each, "recent": window, "peaks": peaks}
         own = {"own_sum": np.zeros((resources, phases)), "own_samples": np.zeros(phases)}
         control = {
             "correction": correction,
-            "gain": experts + GAIN,
+            "gain": experts + kernel.GAIN,
             "streak": experts,
             "price_factor": each + 1.0,
-            "budget": experts + MAX_BUDGET,
+            "budget": experts + kernel.MAX_BUDGET,
         }
         asked = {"asked": experts + np.nan, "lately": np.full((EXPERT_LEAD_SAMPLES, EXPERTS, resources), np.nan)}
         record = {"record": experts, "chosen": each.astype(np.int64)}
@@ -92,15 +83,15 @@ class PhasePlan:
 
     def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
         """Add a sample of each container, float64 (m, resources), and its phase; negative means unknown."""
-        observe_each(slots, usage / self._floors, phases, self.state.now, self.expected, self.weights)
+        kernel.observe_each(slots, usage / self._floors, phases, self.state.now, self.expected, self.weights)
 
     def correct(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Correct by the latest sample of each and what was in force, float64 (m, resources), or NaN if unknown."""
-        update_corrections(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.now)
+        kernel.update_corrections(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.now)
 
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """The requests, float64 (m, resources) cores and bytes, by the occupancy table of each; all had a sample."""
-        decide_each(slots, tables, self.state.now, self.expected, self.weights)
+        kernel.decide_each(slots, tables, self.state.now, self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
         return asked
 
@@ -111,7 +102,7 @@ class PhasePlan:
         `decisions`: bool (n + 1,): before which samples to decide, `lead` samples before it is in force.
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
-        replay_run(
+        kernel.replay_run(
             slot, SHARED_TABLE, usage / self._floors, phases, decisions, lead,
             self.state.now, self.expected, self.weights, asked,
         )  # fmt: skip

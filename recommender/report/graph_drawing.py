@@ -113,13 +113,13 @@ def _arc_height(span: int) -> float:
 def _arrow(
     source: str, target: str, share: float, column: Mapping[str, int], spacing: float, row_y: float, radius: float
 ) -> Arrow:
-    span = column[target] - column[source]
+    span, width = column[target] - column[source], 1.0 + 4.5 * share
     side = -1.0 if span > 0 else 1.0
     x1, x2 = _MARGIN + column[source] * spacing, _MARGIN + column[target] * spacing
     if span == 1:
         begin, finish = x1 + radius, x2 - radius - 6
         points: tuple[tuple[float, float], ...] = ((begin, row_y), (finish, row_y))
-        return Arrow(source, target, share, points, _width(share), (begin + finish) / 2, row_y - 12)
+        return Arrow(source, target, share, points, width, (begin + finish) / 2, row_y - 12)
     inset = radius * 0.45 * (1 if span > 0 else -1)
     x1, x2 = x1 + inset, x2 - inset
     edge = row_y + side * radius * 0.9
@@ -127,8 +127,4 @@ def _arrow(
     control = edge + side * _arc_height(abs(span)) * 4 / 3
     points = (x1, edge), (x1, control), (x2, control), (x2, tip)
     label_y = edge + side * (_arc_height(abs(span)) + 10)
-    return Arrow(source, target, share, points, _width(share), (x1 + x2) / 2, label_y)
-
-
-def _width(share: float) -> float:
-    return 1.0 + 4.5 * share
+    return Arrow(source, target, share, points, width, (x1 + x2) / 2, label_y)

@@ -94,9 +94,7 @@ def render_page(
         left_out=result.left_out[:MAX_LEFT_OUT],
         facts=fact_pairs(result.model),
         policy_words={name: POLICY_WORDS[name] for name in result.policies if name in POLICY_WORDS},
-        limits={
-            "containers": MAX_CONTAINERS, "points": MAX_POINTS, "changes": MAX_CHANGES, "share": MIN_SHARE,
-        },
+        limits={"containers": MAX_CONTAINERS, "points": MAX_POINTS, "changes": MAX_CHANGES, "share": MIN_SHARE},
         formula=FORMULA,
         target=TARGET_VIOLATION,
         ours=OURS,

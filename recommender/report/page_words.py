@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from recommender.phases.statistics import PhaseStatistics
 from recommender.units import format_cpu, format_duration, format_memory
 
@@ -88,13 +86,11 @@ def fact_pairs(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _in_words(key: str, value: object) -> str:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, str) or value is None or isinstance(value, bool | np.bool_):
+    if isinstance(value, str | bool) or value is None:
         return {"True": "yes", "False": "no", "None": "–"}.get(str(value), str(value))
     if isinstance(value, Sequence | set | frozenset):
         return ", ".join(_in_words(key, item) for item in value)
-    if isinstance(value, int | float | np.integer | np.floating):
+    if isinstance(value, int | float):
         return _number_in_words(key, float(value))
     return str(value)
 

@@ -1,4 +1,4 @@
-"""The contents of a report without its layout: rates, savings, rankings and the headline."""
+"""The contents of a report without its layout: rates, savings, bills, rankings and the headline."""
 
 from __future__ import annotations
 
@@ -63,18 +63,14 @@ def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) ->
     reserved = violations = ooms = 0.0
     for tally, run in tallies:
         lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
-        core_h, gib_h = _in_hours((tally.allocated[CPU] + lost[CPU], tally.allocated[MEMORY] + lost[MEMORY]))
+        cpu = (prices.cpu_core_hour or 0.0) * (tally.allocated[CPU] + lost[CPU]) / SECONDS_PER_HOUR
+        memory = (prices.memory_gib_hour or 0.0) * (tally.allocated[MEMORY] + lost[MEMORY]) / SECONDS_PER_HOUR
         sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
         charged = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
-        reserved += (prices.cpu_core_hour or 0.0) * core_h + (prices.memory_gib_hour or 0.0) * gib_h
+        reserved += cpu + memory / BYTES_PER_GIB
         violations += (prices.violation_hour or 0.0) * charged * sample_h
         ooms += (prices.oom_event or 0.0) * kills
     return Bill(reserved, violations, ooms)
-
-
-def _in_hours(amounts: tuple[float, float]) -> tuple[float, float]:
-    """Core-seconds and byte-seconds in core-hours and GiB-hours."""
-    return amounts[CPU] / SECONDS_PER_HOUR, amounts[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,8 @@ class Outcome:
     @property
     def lost(self) -> tuple[float, float]:
         """Core-hours and GiB-hours of repeated work and restarts."""
-        return _in_hours((0.0, 0.0) if self.kills is None else self.kills.lost)
+        lost = (0.0, 0.0) if self.kills is None else self.kills.lost
+        return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
     @property
     def reserved_or_lost(self) -> tuple[float, float]:

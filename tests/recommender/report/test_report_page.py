@@ -189,7 +189,7 @@ def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
 def test_explanations_are_written_with_units() -> None:
     facts = {
         "rule": "quantile", "cpu_cores": 1.5, "memory_bytes": 3 * 2**30, "lead_s": 90.0, "q": np.float64(0.97312),
-        "n": np.int64(4200), "price": math.inf, "own": math.nan,
+        "n": 4200, "price": math.inf, "own": math.nan,
         "cpu": {"context": [2, 3], "unknown": None, "kept": True},
     }  # fmt: skip
     assert fact_pairs(facts) == [
