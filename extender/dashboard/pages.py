@@ -15,8 +15,7 @@ from jinja2 import PackageLoader
 from extender.dashboard.access import AccessCheck
 from extender.dashboard.detail import detail, drawings
 from extender.dashboard.drawing import HEIGHT, WIDTH
-from extender.dashboard.fleet import classes, fleet, warnings
-from extender.dashboard.nodes import nodes
+from extender.dashboard.fleet import classes, fleet, nodes, warnings
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import JSON, App, Telemetry
 from recommender.cluster.objects.metadata import ObjectKey

@@ -10,8 +10,7 @@ from functools import lru_cache
 from extender.gangs.affinity import NodeConstraints, read_constraints
 from extender.pods.footprint import PodKey
 from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
-from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of
-from extender.pods.reading import refusal_in, refused_by_us
+from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of, refusal_in, refused_by_us
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node, read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod

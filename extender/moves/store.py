@@ -13,8 +13,7 @@ from typing import TypeGuard
 
 from extender.moves.board import MoveInputs, Rate
 from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, records_json
-from extender.pods.pod import PREFIX
-from extender.pods.reading import categories_of
+from extender.pods.pod import PREFIX, categories_of
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound

@@ -14,7 +14,7 @@ import orjson
 
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.placer import Placer
-from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.pod import pod_reader, profile_reader, read_node
 from extender.protocol.wire import ExtenderArgs, read_args
 from extender.settings import Settings
 from extender.view.state import ClusterState

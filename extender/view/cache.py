@@ -17,8 +17,7 @@ import numpy as np
 import orjson
 
 from extender.pods.footprint import PodName
-from extender.pods.pod import Node, Pair, Pod, Profile
-from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.pod import Node, Pair, Pod, Profile, pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState

@@ -11,7 +11,7 @@ import numpy as np
 
 from extender.placing.decisions import Decisions
 from extender.placing.placer import Placer
-from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.pod import pod_reader, profile_reader, read_node
 from extender.protocol.wire import ExtenderArgs, HostPriorities
 from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
 from extender.scoring.request import PlacementRequest
