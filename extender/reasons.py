@@ -16,8 +16,6 @@ RESERVED_FOR_GANG = "free capacity is reserved for a gang"
 def with_time_limit(reason: str, patience_s: float) -> str:
     """The reason, and how long a pod waits for it at most.
 
-    Examples
-    --------
     >>> with_time_limit(RESERVED_FOR_GANG, 7200.0)
     'free capacity is reserved for a gang; the pod waits at most 2h'
     """

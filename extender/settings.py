@@ -35,8 +35,6 @@ class Limits:
     def tolerated(self, waited_s: float) -> float:
         """The overload that a pod may add after being refused for so long, rising from `cpu_overload` to 1.
 
-        Examples
-        --------
         >>> limits = Limits(cpu_overload=0.01, patience_s=7200.0)
         >>> [round(limits.tolerated(waited_s), 4) for waited_s in (0.0, 3600.0, 7200.0, 9000.0)]
         [0.01, 0.1, 1.0, 1.0]

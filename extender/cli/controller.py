@@ -131,7 +131,9 @@ def command(
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
     of_moves = (mover.watches, mover.loop) if mover is not None else ()
-    Server(app, Serving(address)).run(elected, controller, waker.loop if waker else None, *of_moves)
+    Server(app, Serving(address)).run(
+        elected, controller.watches, controller.loop, waker.loop if waker else None, *of_moves
+    )
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:

@@ -74,4 +74,4 @@ def command(
     server = Server(dashboard(watching, telemetry, check), Serving(address, tls_certificate, tls_key))
     scheme = "https" if tls_certificate else "http"
     say(f"on {scheme}://{address.rpartition(':')[0]}:{server.port}/ until Ctrl-C")
-    server.run(watching)
+    server.run(watching.watches, watching.loop)

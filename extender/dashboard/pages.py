@@ -158,8 +158,6 @@ def _formatted(words: Callable[[float], str]) -> Callable[[float | None], str]:
 def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
     """Lengths of use, request, limit and target of one resource in a bar; the longest is `BAR_WIDTH`.
 
-    Examples
-    --------
     >>> lengths({"use": 1.0, "request": 2.0, "limit": float("nan"), "target": 1.5})
     {'use': 60.0, 'request': 120.0, 'target': 90.0}
     """

@@ -79,13 +79,12 @@ class Controller:
         namespace: str = "kube-system",
         clock: WallClock = time.time,
         monotonic: MonotonicClock = time.monotonic,
-        rng: random.Random | None = None,
     ) -> None:
         self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()
         self._clock, self._monotonic = clock, monotonic
-        self._rng = rng or random.Random()  # noqa: S311  # jitter
+        self._jitter = random.Random()  # noqa: S311
         # Changes come in bursts, and in a large cluster the controller must not be busy all the time.
-        self._loop = PeriodicTask(
+        self.loop = PeriodicTask(
             "gangs",
             self._reconcile_if_leading,
             max_pause_s=lambda: self._options.period_s,
@@ -105,15 +104,6 @@ class Controller:
         self.admitted = 0  # gangs admitted since the start
         self.waiting = 0  # gated gangs at the last run
 
-    def start(self) -> Controller:
-        self.watches.start()
-        self._loop.start()
-        return self
-
-    def stop(self) -> None:
-        self._loop.stop()
-        self.watches.stop()
-
     def not_ready(self) -> str:
         """Why it could not act even as leader; empty if it could."""
         return self.watches.waiting_for or self.ledger.problem
@@ -128,7 +118,7 @@ class Controller:
         return [pod for pod in self._pods.snapshot().values() if pod.refused]
 
     def _changed(self, old: Any, new: Any) -> None:
-        self._loop.wake()
+        self.loop.wake()
 
     def _reconcile_if_leading(self) -> None:
         if not self._leads():
@@ -211,7 +201,7 @@ class Controller:
         try:
             do()
         except (ApiError, BadCredentials) as error:
-            backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._rng)
+            backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._jitter)
             wait_s, why = backoff.next_s(), f"admission failed part-way: {error}"
             self._failures[key] = _Failure(backoff, self._monotonic() + wait_s, why)
             log.warning("%s/%s: %s; retry in %.0f s", *key, why, wait_s)

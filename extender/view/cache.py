@@ -231,7 +231,7 @@ class ClusterCache:
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = BatchingReader(self._readers[1], lambda: self.synced)
+        read_watched = BatchingReader(self._readers[1], lambda: self._pods.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self.needed = Watches(*self._first, self._pods)
         self.all = Watches(*self.needed, self._profiles)
@@ -257,17 +257,12 @@ class ClusterCache:
                 return
         self._pods.start()
         self._usage_poller.loop.start()
-        while not self.synced:
+        while not self._pods.synced:
             if self._ended.wait(0.1):
                 return
         gc.collect()
         gc.freeze()  # listed objects, which collections need not traverse again and again
         log.info("ready: %d nodes listed", len(self._state.snapshot().table.index))
-
-    @property
-    def synced(self) -> bool:
-        """Whether everything has been listed once; until then, absence means nothing."""
-        return self._pods.synced
 
     @property
     def failing(self) -> int:

@@ -114,8 +114,7 @@ class App:
     ) -> None:
         self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
         self.pages = _health_and_metrics(telemetry, not_ready)
-        self._held_by_request: dict[asyncio.Timeout, int] = {}
-        self._held_bytes = 0
+        self._held_bytes: dict[asyncio.Timeout, int] = {}  # of incomplete bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, even after unexpected errors; POSTs and errors are counted."""
@@ -179,18 +178,16 @@ class App:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            self._held_bytes -= self._held_by_request.pop(deadline, 0)
+            self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
     def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
         """Count a part of a body; if all together exceed the limit, the oldest request times out."""
-        self._held_by_request[deadline] = self._held_by_request.get(deadline, 0) + more_bytes
-        self._held_bytes += more_bytes
-        while self._held_bytes > max(self._limits.total_bytes, self._limits.largest_bytes):
-            first = next(iter(self._held_by_request))
-            self._held_bytes -= self._held_by_request.pop(first)
+        self._held_bytes[deadline] = self._held_bytes.get(deadline, 0) + more_bytes
+        while sum(self._held_bytes.values()) > max(self._limits.total_bytes, self._limits.largest_bytes):
+            del self._held_bytes[first := next(iter(self._held_bytes))]
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
 

@@ -47,11 +47,13 @@ def account(cluster: Cluster, metrics_server: Cluster) -> Account:
 @contextmanager
 def running_watch(account: Account) -> Iterator[ClusterWatch]:
     watch = ClusterWatch(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
-    watch.start()
+    watch.watches.start()
+    watch.loop.start()
     try:
         yield watch
     finally:
-        watch.stop()
+        watch.loop.stop()
+        watch.watches.stop()
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in AUTHENTICATION], ids=str)
