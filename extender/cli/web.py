@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from extender.dashboard.access import Access, AccessCheck
-from extender.dashboard.pages import dashboard
+from extender.dashboard.pages import Access, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import Telemetry
 from extender.web.server import Server, Serving, is_loopback

@@ -13,13 +13,13 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
-from extender.moves.job import MoveRecord, MovingJob, Outcome, with_outcome, with_record
+from extender.moves.job import MoveRecord, MovingJob, Outcome, with_record
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
@@ -141,21 +141,21 @@ class MoveGate:
         new = replacement if replacement is not None and replacement.uid != record.uid else None
         at_next_index = gone and replacement is None and bool(running)
         if new is not None and new.node and new.phase == "Running":
-            self._record_end(job, with_outcome(record, Outcome.BACK, new.node, age_s))
+            self._record_end(job, replace(record, outcome=Outcome.BACK, node=new.node, downtime_s=age_s))
             elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished or at_next_index:  # the pod or its replacement has succeeded
-            self._record_end(job, with_outcome(record, Outcome.ENDED))
+            self._record_end(job, replace(record, outcome=Outcome.ENDED))
         elif not gone and known.evicted:
             return  # the watch lags behind
         elif not gone and age_s > self._limits.eviction_timeout_s:
-            self._record_end(job, with_outcome(record, Outcome.REFUSED))
+            self._record_end(job, replace(record, outcome=Outcome.REFUSED))
             yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {known.not_evicted}")
         elif not gone:
             yield from self._evict(job, record)
         elif age_s > self._limits.return_timeout_s:
             self._store.bar_class(job, record)
-            self._record_end(job, with_outcome(record, Outcome.LATE))
+            self._record_end(job, replace(record, outcome=Outcome.LATE))
             within = f"within {self._limits.return_timeout_s:.0f} s"
             text = f"did not run again {within}: neither it nor its class {job.workload} will be moved again"
             yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)

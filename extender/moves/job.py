@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -94,10 +94,6 @@ def with_record(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveReco
     """The records with `new` added, replacing any of the same move and earlier refused moves of the same index."""
     kept = [each for each in records if each.uid != new.uid and (each.counts or each.index != new.index)]
     return [*kept, new]
-
-
-def with_outcome(record: MoveRecord, outcome: Outcome, node: str = "", downtime_s: float = math.nan) -> MoveRecord:
-    return replace(record, outcome=outcome, node=node or record.node, downtime_s=downtime_s)
 
 
 def _record(fields: Fields) -> MoveRecord:

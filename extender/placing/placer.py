@@ -12,9 +12,8 @@ from extender.errors import BadRequest
 from extender.placing.decisions import AddedOverload, Decision, Decisions, RefusedNodes
 from extender.placing.preemption import node_worth_evicting, sufficient_victims
 from extender.placing.reserved import reserved_elsewhere, reserved_for_others
-from extender.pods.pod import Pod
+from extender.pods.pod import CPU_REASON, Pod, with_time_limit
 from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
-from extender.reasons import CPU_REASON, with_time_limit
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL, SCORERS, scaled_scores, weighted_mean, weights_for

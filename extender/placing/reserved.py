@@ -15,8 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from extender.pods.pod import Pod
-from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
+from extender.pods.pod import RESERVED_ELSEWHERE, RESERVED_FOR_GANG, Pod
 from extender.view.snapshot import Snapshot
 from extender.view.state import ClusterState
 

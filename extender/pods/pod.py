@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest, gpu_offer, gpu_request
-from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
@@ -30,6 +29,7 @@ from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
 from recommender.records import or_nan
+from recommender.units import format_duration
 
 Pair = tuple[float, float]  # (cpu_cores, memory_bytes), NaN where absent
 PREFIX = "phasewise.dev/"
@@ -331,3 +331,22 @@ def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
 
 _resampled = lru_cache(maxsize=4096)(resampled)
 """Profiles change with every phase but their demand seldom does: equal numbers give the same object."""
+
+
+MEMORY_REASON = "forecast memory exceeds the limit in the coming cycle"
+CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
+RESERVED_ELSEWHERE = "another node is reserved for this gang member"
+RESERVED_FOR_GANG = "free capacity is reserved for a gang"
+
+
+def with_time_limit(reason: str, patience_s: float) -> str:
+    """The reason, and how long a pod waits for it at most.
+
+    >>> with_time_limit(RESERVED_FOR_GANG, 7200.0)
+    'free capacity is reserved for a gang; the pod waits at most 2h'
+    """
+    return f"{reason}; the pod waits at most {format_duration(patience_s)}"
+
+
+TEMPORARY_REASONS = (MEMORY_REASON, CPU_REASON, RESERVED_FOR_GANG)
+"""Reasons that expire even if nothing in the cluster changes."""

@@ -11,9 +11,8 @@ import numpy as np
 
 from extender.placing.decisions import Decisions
 from extender.placing.placer import Placer
-from extender.pods.pod import pod_reader, profile_reader, read_node
+from extender.pods.pod import CPU_REASON, MEMORY_REASON, pod_reader, profile_reader, read_node, with_time_limit
 from extender.protocol.wire import ExtenderArgs, HostPriorities
-from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL
 from extender.settings import Settings

@@ -16,7 +16,7 @@ import pytest
 import requests
 import yaml
 
-from extender.dashboard.access import AccessCheck
+from extender.dashboard.pages import AccessCheck
 from extender.dashboard.watching import ClusterWatch
 from local_cluster.clearing import clear_namespace, clear_ours
 from local_cluster.cluster import Cluster
