@@ -43,10 +43,6 @@ class Limits:
             return 1.0
         return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
 
-    def variance_cells(self, grid: Grid) -> int:
-        """Number of coming cells for which the variance of CPU use is needed."""
-        return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -82,7 +82,7 @@ class Placer:
         with self._advising:  # concurrent calls must not all be sent to the same node
             request, unknown = self._request_on(pod, args.names)
             if not len(request.places):
-                return HostPriorities(neutral=unknown)
+                return HostPriorities(request.snapshot.table, request.places, request.places, unknown)
             decision = self._decide(request)
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)

@@ -149,14 +149,15 @@ class ClusterState:
     def __init__(self, settings: Settings, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
-        self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))
+        limits, grid = settings.limits, settings.grid
+        self._table = NodeTable(grid, 0 if limits.cpu_overload is None else grid.cells_of(limits.cycle_s))
         self._advised: set[str] = set()  # pods with advice that are not seen on a node yet
         # expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed
         self._unseen_deadlines_s: OrderedDict[str, float] = OrderedDict()
         self._placed = Placed()
         self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
-        self._marked_cell = settings.grid.cell(clock())
+        self._marked_cell = grid.cell(clock())
         self.waiting = Waiting(clock, monotonic)
         self.reservations = Reservations(clock, monotonic)
 

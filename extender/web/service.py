@@ -80,6 +80,7 @@ class Service:
         self.cache = ClusterCache(api, self.state, settings, self._pod_bound, controller_namespace)
         self._events = EventWriter(api, time.time)
         self._election = LeaderElection.join(api, lease_namespace, LEASE) if lease_namespace else None
+        self.parts = (self.cache, self._events, self._election)
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, time.time)
         self.app = extender_app(placer, self.telemetry, self.not_ready, limits)
         self.telemetry.watch(
@@ -93,19 +94,6 @@ class Service:
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
             ("events_lost", "Requested events that were not written.", lambda: self._events.dropped),
         )
-
-    def start(self) -> Service:
-        self.cache.start()
-        self._events.start()
-        if self._election is not None:
-            self._election.start()
-        return self
-
-    def stop(self) -> None:
-        self.cache.stop()
-        self._events.stop()
-        if self._election is not None:
-            self._election.stop()
 
     def not_ready(self) -> str:
         """Why calls cannot be answered; empty when they can."""

@@ -16,11 +16,15 @@ from tests.extender.missing.stage import Json, Stage, Symptom
 
 @contextlib.contextmanager
 def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
-    running = Service(stage.api, Settings(), lease_namespace=lease_namespace).start()
+    running = Service(stage.api, Settings(), lease_namespace=lease_namespace)
+    parts = [part for part in running.parts if part is not None]
+    for part in parts:
+        part.start()
     try:
         yield running
     finally:
-        running.stop()
+        for part in parts:
+            part.stop()
 
 
 def metric(service: Service, name: str) -> float:
