@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from recommender.errors import BadInput, Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
+HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 MAX_NAMED_NODES = 4  # names listed in a row for several nodes
 TIMEOUT_S = 10.0
 SERVER_HINT = (
@@ -132,12 +133,11 @@ def decide_offline(
     request: Path, settings: Settings, dumps: Sequence[Path], connect: Callable[..., Api], nodes: int
 ) -> DecisionJson:
     """The decision on a request, made now without a server."""
-    trial = Trial(settings)
     if dumps:
-        for file in dumps:
-            trial.load(read_dump(file))
+        objects: Iterable[Json] = chain.from_iterable(map(read_dump, dumps))
     else:
-        trial.load(list_cluster(connect(user_agent=f"phasewise-extender/{__version__}")))
+        objects = list_cluster(connect(user_agent=f"phasewise-extender/{__version__}"))
+    trial = Trial(settings, objects)
     for problem in trial.broken:
         say(f"ignored: {problem}")
     return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(nodes)
@@ -198,29 +198,22 @@ def _row(table: Table, names: Sequence[str], count: int, score: str, text: str) 
 Json = Mapping[str, Any]
 
 
-@dataclass
 class Trial:
     """A listed cluster, without reservations, which only last for minutes, and without malformed objects, see
     `broken`."""
 
-    settings: Settings
-    broken: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._workloads = Workloads()
-        self._read_pod = pod_reader(self._workloads.controllers_of, self.settings.schedulers)
-        self.state = ClusterState(self.settings, time.time, time.monotonic)
-
-    def load(self, objects: Iterable[Json]) -> None:
-        """Load API objects by their `kind`; other kinds are ignored."""
+    def __init__(self, settings: Settings, objects: Iterable[Json]) -> None:
+        workloads = Workloads()
+        self._settings, self._read_pod = settings, pod_reader(workloads.controllers_of, settings.schedulers)
+        self.state = ClusterState(settings, time.time, time.monotonic)
+        self.broken: list[str] = []
         by_kind: defaultdict[str, list[Json]] = defaultdict(list)
         for raw in objects:
             by_kind[str(raw.get("kind"))].append(raw)
-        put_workload, put_profile = partial(self._workloads.changed, None), self.state.put_profile
         loaders: list[tuple[str, Callable[[Json], Any], Callable[[Any], None]]] = [
-            *((kind, workload_reader(kind), put_workload) for kind in WELL_KNOWN),
+            *((kind, workload_reader(kind), partial(workloads.changed, None)) for kind in WELL_KNOWN),
             ("Node", read_node, self.state.put_node),
-            ("PhaseProfile", profile_reader(self.settings.grid), put_profile),
+            ("PhaseProfile", profile_reader(settings.grid), self.state.put_profile),
             ("Pod", self._read_pod, self.state.put_pod),
         ]
         for kind, read, put in loaders:
@@ -233,7 +226,7 @@ class Trial:
     def decide(self, args: ExtenderArgs) -> Decision:
         """The decision on a pod, by `filter` and `prioritize`; a bound pod is treated as if it were not."""
         decisions = Decisions()
-        placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
+        placer = Placer(self.state, self._settings, decisions, self._read_pod, time.time)
         pod = self._read_pod(args.pod)
         self.state.drop_pod(pod.uid)
         passed = placer.filter(args).passed
@@ -267,9 +260,6 @@ def read_dump(file: Path) -> Iterable[Json]:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise BadInput("this is not a list of objects", remedy=HOW_TO_DUMP, file=file)
     return items
-
-
-HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 
 
 def _parsed(text: bytes, file: object) -> Any:

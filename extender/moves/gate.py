@@ -19,7 +19,7 @@ from typing import NamedTuple
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
-from extender.moves.job import MoveRecord, MovingJob, Outcome, with_record
+from extender.moves.job import Algorithm, MoveRecord, MovingJob, Outcome, with_record
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
@@ -27,6 +27,7 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
+from recommender.contention.phasewise import MAX_MOVES
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,10 @@ class MoveGate:
     def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
         """Continue all moves in progress and record those that have ended."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
-        self._release_reservations({record.uid for _, record in open_moves})
+        uids, reserved = {record.uid for _, record in open_moves}, self._ledger.read()
+        kept = [each for each in reserved if not each.needs or not each.nodes.keys().isdisjoint(uids)]
+        if len(kept) < len(reserved) and self._leads():
+            self._ledger.write(kept)
         moves = {(job.uid, record.uid) for job, record in open_moves}
         self._under_way = {move: known for move, known in self._under_way.items() if move in moves}
         oldest_s = self._monotonic() - self._limits.cool_down_s
@@ -168,13 +172,6 @@ class MoveGate:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
         self._store.write(job, with_record(job.records, record))
 
-    def _release_reservations(self, uids: Collection[str]) -> None:
-        """Release the reservations of moves that are no longer in progress."""
-        known = self._ledger.read()
-        kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
-        if len(kept) < len(known) and self._leads():
-            self._ledger.write(kept)
-
     # -- new moves -----------------------------------------------------------------------------------------------------
 
     def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
@@ -195,7 +192,8 @@ class MoveGate:
         if pod.annotated_node != pod.node:
             return "it did not get its node by a reservation at the gate, and its replacement would not either"
         earlier = [each for each in job.records if each.index == pod.completion_index]
-        if sum(each.counts and each.algorithm is move.algorithm for each in earlier) >= move.algorithm.most_moves:
+        most = MAX_MOVES if move.algorithm is Algorithm.SOONER else 1
+        if sum(each.counts and each.algorithm is move.algorithm for each in earlier) >= most:
             return "it has been moved as often as allowed"
         if any(self._clock() - each.since_s < self._limits.cool_down_s for each in earlier):
             return f"its last move was less than {self._limits.cool_down_s:.0f} s ago"

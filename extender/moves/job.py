@@ -24,7 +24,6 @@ from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.contention.phasewise import MAX_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 MAX_RECORDS = 16  # per Job; older records are dropped
@@ -42,11 +41,6 @@ class Algorithm(StrEnum):
     REALLOCATE = "reallocate"
     REBALANCE = "rebalance"
     SOONER = "sooner"
-
-    @property
-    def most_moves(self) -> int:
-        """Limit per job."""
-        return MAX_MOVES if self is Algorithm.SOONER else 1
 
 
 class Outcome(StrEnum):

@@ -57,7 +57,7 @@ class Placer:
         decision = Decision(pod, self._clock(), nodes_asked=len(names), source=request.footprint.source)
         decision.waited_s = request.waited_s
         if found is None:
-            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state)
+            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state, {})
         decision.refused = RefusedNodes.read(found, request.snapshot.table)
         resolvable = ""
         passed = [name for name in names if name not in found] if found else names

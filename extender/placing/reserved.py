@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from extender.pods.pod import RESERVED_ELSEWHERE, RESERVED_FOR_GANG, Pod
 from extender.view.snapshot import Snapshot
@@ -21,7 +20,6 @@ from extender.view.state import ClusterState
 
 ROUNDING_TOLERANCE = 1e-9
 SYSTEM_NAMESPACE = "kube-system"
-NO_PODS: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
 def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
@@ -31,7 +29,7 @@ def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> d
 
 
 def reserved_for_others(
-    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
+    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]]
 ) -> dict[str, str]:
     """Node -> reason, for nodes where the pod does not fit beside the reservations after the pods in `leaving` are
     evicted."""

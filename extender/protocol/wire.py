@@ -74,7 +74,13 @@ def read_args(body: bytes) -> ExtenderArgs:
     pod, args = _arguments(body)
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        return ExtenderArgs(pod, _names(names), None)
+        if type(names) is not list:
+            raise BadRequest("NodeNames is not a list")
+        try:
+            "".join(names)  # the fastest type check of all elements
+        except TypeError as error:
+            raise BadRequest("NodeNames is not a list of strings") from error
+        return ExtenderArgs(pod, names, None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
@@ -82,16 +88,6 @@ def read_args(body: bytes) -> ExtenderArgs:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
     return ExtenderArgs(pod, list(listed), listed)
-
-
-def _names(values: object) -> list[str]:
-    if type(values) is not list:
-        raise BadRequest("NodeNames is not a list")
-    try:
-        "".join(values)  # the fastest type check of all elements
-    except TypeError as error:
-        raise BadRequest("NodeNames is not a list of strings") from error
-    return values
 
 
 def read_preemption_args(body: bytes) -> PreemptionArgs:

@@ -44,10 +44,6 @@ class Entry:
     # whether it has outlived all runs that its curve was learned from; the last value of the curve then holds
     overdue: bool = False
 
-    @property
-    def ours(self) -> bool:
-        return self.category != NO_CATEGORY
-
     def counts_as(self, other: Entry) -> bool:
         """Whether both contribute the same to all sums."""
         return self.footprint is other.footprint and COUNTED(self) == COUNTED(other)
@@ -69,7 +65,7 @@ class Entry:
         """(8,): its contribution to the counts of its node."""
         counts = np.zeros(ROWS)
         counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
-        if self.ours:
+        if self.category != NO_CATEGORY:
             counts[CATEGORIES][self.category] = 1.0
         counts[LEARNED] = self.footprint.source in footprint.LEARNED
         return counts
