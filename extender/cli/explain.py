@@ -175,17 +175,14 @@ def show(decision: DecisionJson, *, decided: bool) -> None:
     for (score, text), names in grouped.items():
         _row(table, names, len(names), score, text)
     for reason, count in decision["reasons"].items():
-        text = f"{CPU_REASON}: {shortfall(decision['cpuOverload'])}" if reason.startswith(CPU_REASON) else reason
+        text = reason
+        if reason.startswith(CPU_REASON):
+            of = decision["cpuOverload"]
+            shares = f"{of['least']:.2g}" + (f" to {of['most']:.2g}" if of["least"] != of["most"] else "")
+            text = f"{CPU_REASON}: {shares} of the pod's demand, {of['tolerated']:.2g} tolerated by now"
         _row(table, [node for node, why in decision["refused"].items() if why == reason], count, "no", text)
     if table.row_count:
         console.print(table)
-
-
-def shortfall(overload: DecisionJson) -> str:
-    """Such as `0.024 to 0.3 of the pod's demand, 0.01 tolerated by now`."""
-    low, high = overload["least"], overload["most"]
-    shares = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
-    return f"{shares} of the pod's demand, {overload['tolerated']:.2g} tolerated by now"
 
 
 def _row(table: Table, names: Sequence[str], count: int, score: str, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from extender.dashboard.job import Job, RefusedPod, Running, by_resource
 from extender.dashboard.watching import ClusterView
+from extender.pods.pod import GANG_LABEL
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.profiles import CLASS_PREFIX
@@ -139,7 +140,6 @@ def _container(name: str, entry: Mapping[str, Any]) -> Json:
     }
 
 
-GANG = "phasewise.dev/gang"
 HORIZON_S = 3600.0
 
 MAX_NODES = 200
@@ -233,9 +233,9 @@ def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Itera
 
 
 def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
-    waiting = [pod for pod in pods.values() if GANG in pod.labels and not pod.node and not pod.finished]
-    waiting.sort(key=lambda pod: (pod.key.namespace, pod.labels[GANG]))
-    for (namespace, gang), members in groupby(waiting, key=lambda pod: (pod.key.namespace, pod.labels[GANG])):
+    waiting = [pod for pod in pods.values() if GANG_LABEL in pod.labels and not pod.node and not pod.finished]
+    waiting.sort(key=lambda pod: (pod.key.namespace, pod.labels[GANG_LABEL]))
+    for (namespace, gang), members in groupby(waiting, key=lambda pod: (pod.key.namespace, pod.labels[GANG_LABEL])):
         listed = list(members)
         yield {"namespace": namespace, "gang": gang, "waiting": len(listed), "since": min(p.created_s for p in listed)}
 

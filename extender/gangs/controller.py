@@ -184,8 +184,6 @@ class Controller:
         self._gates_removed = {uid: end_s for uid, end_s in removed.items() if uid in gated and now_s < end_s}
         return bool(self._gates_removed)
 
-    # -- acting ----------------------------------------------------------------------------------------------------
-
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
         backed_off = self._backed_off()
@@ -211,8 +209,6 @@ class Controller:
 
     def _gate_removed(self, member: Member) -> None:
         self._gates_removed[member.uid] = self._monotonic() + self._options.watch_lag_s
-
-    # -- events ------------------------------------------------------------------------------------------------
 
     def _write_events(self, notes: Sequence[Note]) -> None:
         """Write events on some pods of each gang, if the text is new or due to be repeated."""

@@ -101,8 +101,6 @@ class MoveGate:
         self._under_way: dict[tuple[str, str], _UnderWay] = {}  # by UID of the Job and of the pod
         self._failed_writes: dict[str, tuple[float, str]] = {}  # pod UID -> time and reason
 
-    # -- moves in progress ---------------------------------------------------------------------------------------------
-
     def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
         """Continue all moves in progress and record those that have ended."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
@@ -171,8 +169,6 @@ class MoveGate:
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
         self._store.write(job, with_record(job.records, record))
-
-    # -- new moves -----------------------------------------------------------------------------------------------------
 
     def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
         """Why a planned move must not be made; empty if it may."""

@@ -114,8 +114,6 @@ class NodeTable:
         self._static: dict[str, Any] | None = None
         self._latest: Snapshot | None = None
 
-    # -- nodes -----------------------------------------------------------------------------------------------------
-
     @property
     def largest(self) -> Pair:
         """Largest cpu_cores and largest memory_bytes of any node; infinite if unknown."""
@@ -168,8 +166,6 @@ class NodeTable:
             numbers[..., last] = 0.0
         self._invalidate()
 
-    # -- pods ------------------------------------------------------------------------------------------------------
-
     def outdated(self, cell: int) -> list[str]:
         """The nodes whose sums do not cover the horizon from `cell` on: time has passed, or the clock was set."""
         if self._latest is not None and self._latest.first_cell == cell:
@@ -199,8 +195,6 @@ class NodeTable:
         self._counts[:, place] += sign * entry.counts
         if self._variance_cells:
             self._variance[:, place] += sign * variance_of(use[CPU], entry.footprint.curve.peak[CPU])
-
-    # -- snapshots -------------------------------------------------------------------------------------------
 
     def snapshot(self, cell: int) -> Snapshot:
         """A snapshot of the present state, from `cell` on; no node may be outdated."""

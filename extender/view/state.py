@@ -165,8 +165,6 @@ class ClusterState:
     def _cell(self) -> int:
         return self._settings.grid.cell(self._clock())
 
-    # -- updates from watches --------------------------------------------------------------------------------------
-
     def put_node(self, node: Node) -> None:
         with self._lock:
             self._snapshot = None
@@ -251,8 +249,6 @@ class ClusterState:
                 self._remove(uid)
                 self._add(entry.pod, entry.node, (entry.start_cell + 0.5) * self._settings.grid.step_s)
 
-    # -- advice --------------------------------------------------------------------------------------------
-
     def advise(self, pod: Pod, node: str) -> None:
         """Count a pod on the advised node until the watch shows it bound, refused or deleted, or the scheduler asks
         again; for `hold_s` if the watch has not shown the pod yet."""
@@ -291,8 +287,6 @@ class ClusterState:
     @property
     def advised(self) -> int:
         return len(self._advised)
-
-    # -- queries ------------------------------------------------------------------------------------------
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether to filter and score nodes for a pod: it is ours, or has a history."""
@@ -340,8 +334,6 @@ class ClusterState:
     def patience_s(self) -> float:
         """After so long of being refused by every node, a pod is exempt from limits and reservations."""
         return self._settings.limits.patience_s
-
-    # -- sums ------------------------------------------------------------------------------------------
 
     def _footprint(self, pod: Pod) -> Footprint:
         return self._profiles.footprint(pod, self._table.largest)
