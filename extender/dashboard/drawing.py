@@ -17,7 +17,6 @@ from recommender.units import format_cpu, format_memory, parse_time_s
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
-HISTORY_LENGTH = 240  # an hour at 15 s: 13 kB per container
 
 
 class History:
@@ -27,7 +26,7 @@ class History:
     under its name keeps its past, and thousands of short pods do not add up.
     """
 
-    def __init__(self, length: int = HISTORY_LENGTH) -> None:
+    def __init__(self, length: int = 240) -> None:  # an hour at 15 s: 13 kB per container
         self._moments = np.full(length, np.nan)
         self._rings: dict[ContainerKey, tuple[FloatArray, int, int]] = {}
         self._turn = 0

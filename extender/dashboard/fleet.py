@@ -25,7 +25,8 @@ MAX_RISKS, MAX_TROUBLES = 3, 5
 def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
     """One page (from 1; beyond the last means the last) of the jobs whose `namespace/name` contains all words."""
     chosen = [job for job in seen.jobs.values() if _matches(str(job.key), words)]
-    ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
+    ranked = [(job, job.risks(seen.now_s)) for job in chosen]
+    ranked.sort(key=lambda each: (-max((weight for weight, _ in each[1]), default=0), -len(each[1]), str(each[0].key)))
     shown, place = _page_of(ranked, page)
     saved = [job.saved(seen.now_s) for job in chosen]
     return {
@@ -61,11 +62,6 @@ def _sum(amounts: Iterable[float]) -> float:
     """The sum of known amounts; NaN if there are none."""
     known = [amount for amount in amounts if not math.isnan(amount)]
     return math.fsum(known) if known else math.nan
-
-
-def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
-    job, risks = ranked
-    return -(risks[0][0] if risks else 0), -len(risks), str(job.key)
 
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:

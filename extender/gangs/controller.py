@@ -90,8 +90,8 @@ class Controller:
             max_pause_s=lambda: self._options.period_s,
             min_pause_s=lambda: max(self._options.min_pause_s, MIN_PAUSE_FACTOR * self._last_run_cpu_s),
         )
-        self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._changed)
-        self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=self._changed)
+        self._pods = Reflector(api, path_of(PODS), read_member, on_change=lambda *_: self.loop.wake())
+        self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=lambda *_: self.loop.wake())
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
         self.ledger = Ledger(api, namespace, monotonic)  # the reservations; other writers must hold its lock
@@ -116,9 +116,6 @@ class Controller:
     def refused(self) -> Iterable[Member]:
         """Pods that wait because the extender refused nodes."""
         return [pod for pod in self._pods.snapshot().values() if pod.refused]
-
-    def _changed(self, old: Any, new: Any) -> None:
-        self.loop.wake()
 
     def _reconcile_if_leading(self) -> None:
         if not self._leads():

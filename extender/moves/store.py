@@ -91,8 +91,6 @@ class MoveStore:
         self.watches = Watches(self._profiles, self._jobs)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
 
-    # -- reads -------------------------------------------------------------------------------------------------
-
     def known(self) -> MoveInputs:
         # the first by name last: of several that name a pod, it counts
         profiles = sorted(self._profiles.snapshot().values(), key=lambda each: each.key, reverse=True)

@@ -116,9 +116,9 @@ class Placer:
 
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:
         """The input of scorers for the known nodes, and the names of unknown ones."""
-        view = self._state.view_of(pod)
-        places, unknown = view.snapshot.table.find(names)
-        return PlacementRequest(pod, view.footprint, view.snapshot, places, view.peers, view.waited_s), unknown
+        snapshot, footprint, peers, waited_s = self._state.view_of(pod)
+        places, unknown = snapshot.table.find(names)
+        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""

@@ -36,7 +36,7 @@ def reserved_for_others(
     reserved = state.reservations.by_node()
     if not reserved or not pod.of_our_scheduler or pod.namespace == SYSTEM_NAMESPACE:
         return {}
-    if state.waiting.waited_s(pod.uid) >= state.patience_s:
+    if state.waiting.waited_s(pod.uid) >= state.limits.patience_s:
         return {}
     snapshot = state.snapshot()
     found = {}

@@ -185,7 +185,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
             containers=tuple(_container(c.name, _filled(c.requests, of_pod), c.limits) for c in seen.containers),
             gpus=counted_amount("gpu", math.fsum(map(_gpus_of, spec.children("containers")))),
-            gpu_type=_gpu_type(spec),
+            gpu_type=" ".join(text for name, text in seen.node_selector.items() if GPU_KINDS.search(name)),
             annotations=annotations,
             ours=labelled or bool(annotations) or seen.scheduler_name in schedulers,
             started_s=or_nan(seen.started_s),
@@ -249,10 +249,6 @@ def _gpus_of(container: Fields) -> float:
     limits, requests = resources.child("limits"), resources.child("requests")
     amounts_of = limits if limits.raw else requests
     return math.fsum(amounts_of.quantity(name) or 0.0 for name in amounts_of.raw if name.rpartition("/")[2] == "gpu")
-
-
-def _gpu_type(spec: Fields) -> str:
-    return " ".join(text for name, text in spec.string_map("nodeSelector").items() if GPU_KINDS.search(name))
 
 
 @reads("Node")

@@ -19,7 +19,6 @@ from werkzeug.test import EnvironBuilder
 from extender.errors import BadRequest, ExtenderError, NotServed
 
 SLOW = 408
-SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Telemetry:
@@ -31,7 +30,7 @@ class Telemetry:
             f"{self._prefix}call_seconds",
             "Time from the complete body to the answer.",
             ["verb"],
-            buckets=SECONDS,
+            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
             registry=self.registry,
         )
         self.calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
@@ -44,9 +43,6 @@ class Telemetry:
         """Register gauges (name, help, value) whose values are computed at each scrape."""
         for name, help_line, value in gauges:
             Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
-
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 class ExtenderTelemetry(Telemetry):
@@ -206,7 +202,7 @@ def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> F
 
     @pages.get("/metrics")
     def metrics() -> Response:
-        return Response(telemetry.page(), content_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(telemetry.registry), content_type=CONTENT_TYPE_LATEST)
 
     @pages.errorhandler(HTTPException)
     def fail(error: HTTPException) -> Response:

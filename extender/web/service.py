@@ -19,8 +19,6 @@ from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, error_ans
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 
-DEFAULT_NODES = 50  # default of `?nodes=`, the largest number of nodes in an answer of `/explain`
-
 
 def extender_app(
     placer: Placer,
@@ -52,7 +50,7 @@ def extender_app(
         decision = placer.decisions.find(namespace, pod)
         if decision is None:
             return Response(error_answer(f"no decision on {namespace}/{pod} is kept"), 404, content_type=JSON)
-        most = request.args.get("nodes", DEFAULT_NODES, type=int)
+        most = request.args.get("nodes", 50, type=int)
         answer = orjson.dumps(decision.as_json(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
         return Response(answer, content_type=JSON)
 

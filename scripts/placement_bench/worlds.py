@@ -186,6 +186,6 @@ class World:
     def request(self, pod: Json, names: Sequence[str] | None = None) -> PlacementRequest:
         """The request that scorers judge."""
         read = self.read_pod(pod)
-        look = self.state.view_of(read)
-        places = np.array([look.snapshot.table.index[name] for name in names or self.names])
-        return PlacementRequest(read, look.footprint, look.snapshot, places, look.peers)
+        snapshot, footprint, peers, _ = self.state.view_of(read)
+        places = np.array([snapshot.table.index[name] for name in names or self.names])
+        return PlacementRequest(read, footprint, snapshot, places, peers)

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from prometheus_client import generate_latest
+
 from extender.settings import Settings
 from extender.web.service import LEASE, Service
 from local_cluster.simulated.pods import create, read, template
@@ -28,7 +30,7 @@ def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
 
 
 def metric(service: Service, name: str) -> float:
-    page = service.telemetry.page().decode().splitlines()
+    page = generate_latest(service.telemetry.registry).decode().splitlines()
     return next(float(line.split()[-1]) for line in page if line.startswith(f"phasewise_extender_{name} "))
 
 
