@@ -107,7 +107,7 @@ class MoveGate:
         uids, reserved = {record.uid for _, record in open_moves}, self._ledger.read()
         kept = [each for each in reserved if not each.needs or not each.nodes.keys().isdisjoint(uids)]
         if len(kept) < len(reserved) and self._leads():
-            self._ledger.write(kept)
+            self._ledger.write(kept)  # without those of moves that have ended
         moves = {(job.uid, record.uid) for job, record in open_moves}
         self._under_way = {move: known for move, known in self._under_way.items() if move in moves}
         oldest_s = self._monotonic() - self._limits.cool_down_s
