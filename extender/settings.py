@@ -35,8 +35,6 @@ class Limits:
     def tolerated(self, waited_s: float) -> float:
         """The overload that a pod may add after being refused for so long, rising from `cpu_overload` to 1.
 
-        Examples
-        --------
         >>> limits = Limits(cpu_overload=0.01, patience_s=7200.0)
         >>> [round(limits.tolerated(waited_s), 4) for waited_s in (0.0, 3600.0, 7200.0, 9000.0)]
         [0.01, 0.1, 1.0, 1.0]
@@ -44,10 +42,6 @@ class Limits:
         if self.cpu_overload is None or waited_s >= self.patience_s:
             return 1.0
         return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
-
-    def variance_cells(self, grid: Grid) -> int:
-        """Number of coming cells for which the variance of CPU use is needed."""
-        return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
 
 
 @dataclass(frozen=True, slots=True)

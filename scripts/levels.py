@@ -34,7 +34,7 @@ LEVELS = {
         ("entry points", ("service",)),
     ],
     "extender": [
-        ("base", ("errors", "reasons", "watches")),
+        ("base", ("errors", "watches")),
         ("pods", ("pods",)),
         ("settings", ("settings",)),
         ("view", ("view",)),

@@ -16,7 +16,7 @@ from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.watches import Watches
 from extender.web.app import App, Telemetry
-from extender.web.server import Server, Serving
+from extender.web.server import Server
 from recommender import __version__
 from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.connection import connection_options
@@ -131,7 +131,7 @@ def command(
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
     of_moves = (mover.watches, mover.loop) if mover is not None else ()
-    Server(app, Serving(address)).run(elected, controller, waker.loop if waker else None, *of_moves)
+    Server(app, address).run(elected, controller.watches, controller.loop, waker.loop if waker else None, *of_moves)
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +20,25 @@ from urllib3.exceptions import HTTPError
 
 from extender.cli.options import scoring_options
 from extender.errors import NotAnswered
-from extender.placing.trial import Trial, list_cluster, read_dump
-from extender.reasons import CPU_REASON
+from extender.placing.decisions import Decision, Decisions
+from extender.placing.placer import Placer
+from extender.pods.pod import CPU_REASON, pod_reader, profile_reader, read_node
+from extender.protocol.wire import ExtenderArgs, read_args
 from extender.settings import Settings
+from extender.view.state import ClusterState
 from recommender import __version__
 from recommender.cli.common import say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
-from recommender.errors import Misuse
+from recommender.cluster.errors import BadObject, NotFound
+from recommender.cluster.paths import NODES, PODS, path_of
+from recommender.cluster.profiles import PROFILES
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
+from recommender.errors import BadInput, Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
+HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 MAX_NAMED_NODES = 4  # names listed in a row for several nodes
 TIMEOUT_S = 10.0
 SERVER_HINT = (
@@ -121,12 +133,11 @@ def decide_offline(
     request: Path, settings: Settings, dumps: Sequence[Path], connect: Callable[..., Api], nodes: int
 ) -> DecisionJson:
     """The decision on a request, made now without a server."""
-    trial = Trial(settings)
     if dumps:
-        for file in dumps:
-            trial.load(read_dump(file))
+        objects: Iterable[Json] = chain.from_iterable(map(read_dump, dumps))
     else:
-        trial.load(list_cluster(connect(user_agent=f"phasewise-extender/{__version__}")))
+        objects = list_cluster(connect(user_agent=f"phasewise-extender/{__version__}"))
+    trial = Trial(settings, objects)
     for problem in trial.broken:
         say(f"ignored: {problem}")
     return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(nodes)
@@ -164,17 +175,14 @@ def show(decision: DecisionJson, *, decided: bool) -> None:
     for (score, text), names in grouped.items():
         _row(table, names, len(names), score, text)
     for reason, count in decision["reasons"].items():
-        text = f"{CPU_REASON}: {shortfall(decision['cpuOverload'])}" if reason.startswith(CPU_REASON) else reason
+        text = reason
+        if reason.startswith(CPU_REASON):
+            of = decision["cpuOverload"]
+            shares = f"{of['least']:.2g}" + (f" to {of['most']:.2g}" if of["least"] != of["most"] else "")
+            text = f"{CPU_REASON}: {shares} of the pod's demand, {of['tolerated']:.2g} tolerated by now"
         _row(table, [node for node, why in decision["refused"].items() if why == reason], count, "no", text)
     if table.row_count:
         console.print(table)
-
-
-def shortfall(overload: DecisionJson) -> str:
-    """Such as `0.024 to 0.3 of the pod's demand, 0.01 tolerated by now`."""
-    low, high = overload["least"], overload["most"]
-    shares = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
-    return f"{shares} of the pod's demand, {overload['tolerated']:.2g} tolerated by now"
 
 
 def _row(table: Table, names: Sequence[str], count: int, score: str, text: str) -> None:
@@ -182,3 +190,77 @@ def _row(table: Table, names: Sequence[str], count: int, score: str, text: str) 
     if count > 1:
         text += f"\n{', '.join(names[:MAX_NAMED_NODES])}{', ...' if count > MAX_NAMED_NODES else ''}"
     table.add_row(names[0] if count == 1 else f"{count} nodes", score, text)
+
+
+Json = Mapping[str, Any]
+
+
+class Trial:
+    """A listed cluster, without reservations, which only last for minutes, and without malformed objects, see
+    `broken`."""
+
+    def __init__(self, settings: Settings, objects: Iterable[Json]) -> None:
+        workloads = Workloads()
+        self._settings, self._read_pod = settings, pod_reader(workloads.controllers_of, settings.schedulers)
+        self.state = ClusterState(settings, time.time, time.monotonic)
+        self.broken: list[str] = []
+        by_kind: defaultdict[str, list[Json]] = defaultdict(list)
+        for raw in objects:
+            by_kind[str(raw.get("kind"))].append(raw)
+        loaders: list[tuple[str, Callable[[Json], Any], Callable[[Any], None]]] = [
+            *((kind, workload_reader(kind), partial(workloads.changed, None)) for kind in WELL_KNOWN),
+            ("Node", read_node, self.state.put_node),
+            ("PhaseProfile", profile_reader(settings.grid), self.state.put_profile),
+            ("Pod", self._read_pod, self.state.put_pod),
+        ]
+        for kind, read, put in loaders:
+            for raw in by_kind[kind]:
+                try:
+                    put(read(raw))
+                except BadObject as error:
+                    self.broken.append(str(error))
+
+    def decide(self, args: ExtenderArgs) -> Decision:
+        """The decision on a pod, by `filter` and `prioritize`; a bound pod is treated as if it were not."""
+        decisions = Decisions()
+        placer = Placer(self.state, self._settings, decisions, self._read_pod, time.time)
+        pod = self._read_pod(args.pod)
+        self.state.drop_pod(pod.uid)
+        passed = placer.filter(args).passed
+        if len(passed) > 1:
+            placer.prioritize(ExtenderArgs(args.pod, passed, None))
+        return decisions.of(pod.uid) or Decision(pod, time.time(), nodes_asked=len(args.names))
+
+    def read_request(self, request: bytes, file: object) -> ExtenderArgs:
+        """ExtenderArgs, or a pod as printed by kubectl, for all nodes; BadInput if it is neither."""
+        raw = _parsed(request, file)
+        if isinstance(raw, dict) and raw.get("kind") == "Pod":
+            return ExtenderArgs(raw, sorted(self.state.snapshot().table.index), None)
+        return read_args(request)
+
+
+def list_cluster(api: Api) -> Iterable[Json]:
+    """All relevant objects of a cluster as JSON, with their kinds."""
+    resources = {"Node": NODES, "Pod": PODS, "PhaseProfile": PROFILES, **WELL_KNOWN}
+    for kind, resource in resources.items():
+        try:
+            for page in api.list_pages(path_of(resource)):
+                yield from ({**item, "kind": kind} for item in page.get("items") or ())
+        except NotFound:
+            continue  # the cluster has no PhaseProfiles
+
+
+def read_dump(file: Path) -> Iterable[Json]:
+    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`; BadInput if it is not such a dump."""
+    raw = _parsed(file.read_bytes(), file)
+    items = raw.get("items") if isinstance(raw, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BadInput("this is not a list of objects", remedy=HOW_TO_DUMP, file=file)
+    return items
+
+
+def _parsed(text: bytes, file: object) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"this is not JSON: {str(error)[:120]}", remedy="Give the whole text.", file=file) from error

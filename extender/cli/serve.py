@@ -11,7 +11,7 @@ import click
 from extender.cli.options import scoring_options
 from extender.settings import Settings
 from extender.web.app import BodyLimits
-from extender.web.server import Server, Serving, is_loopback
+from extender.web.server import Server, is_loopback
 from extender.web.service import Service
 from recommender import __version__
 from recommender.cli.common import DURATION
@@ -60,4 +60,4 @@ def command(
     api = connect(user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
     service = Service(api, settings, limits, lease_namespace if leader_elect else "", lease_namespace)
-    Server(service.app, Serving(address, tls_certificate, tls_key, client_authority, request_s)).run(service)
+    Server(service.app, address, tls_certificate, tls_key, client_authority, request_s).run(*service.parts)

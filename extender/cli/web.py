@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from extender.dashboard.access import Access, AccessCheck
-from extender.dashboard.pages import dashboard
+from extender.dashboard.pages import Access, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import Telemetry
-from extender.web.server import Server, Serving, is_loopback
+from extender.web.server import Server, is_loopback
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
@@ -71,7 +70,7 @@ def command(
         ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
     )
     check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
-    server = Server(dashboard(watching, telemetry, check), Serving(address, tls_certificate, tls_key))
+    server = Server(dashboard(watching, telemetry, check), address, tls_certificate, tls_key)
     scheme = "https" if tls_certificate else "http"
     say(f"on {scheme}://{address.rpartition(':')[0]}:{server.port}/ until Ctrl-C")
-    server.run(watching)
+    server.run(watching.watches, watching.loop)

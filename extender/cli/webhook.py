@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from extender.web.app import App, Telemetry
-from extender.web.server import Server, Serving
+from extender.web.server import Server
 from extender.webhook.certificates import CertificateKeeper
 from extender.webhook.reviewing import handlers
 from recommender import __version__
@@ -53,4 +53,4 @@ def command(
         file = Path(folder) / "serving.pem"
         keeper = CertificateKeeper(api, namespace, secret, names, configuration, file)
         keeper.ensure()
-        Server(app, Serving(address, file)).run(keeper.loop)
+        Server(app, address, file).run(keeper.loop)

@@ -17,7 +17,6 @@ from recommender.units import format_cpu, format_memory, parse_time_s
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
-HISTORY_LENGTH = 240  # an hour at 15 s: 13 kB per container
 
 
 class History:
@@ -27,7 +26,7 @@ class History:
     under its name keeps its past, and thousands of short pods do not add up.
     """
 
-    def __init__(self, length: int = HISTORY_LENGTH) -> None:
+    def __init__(self, length: int = 240) -> None:  # an hour at 15 s: 13 kB per container
         self._moments = np.full(length, np.nan)
         self._rings: dict[ContainerKey, tuple[FloatArray, int, int]] = {}
         self._turn = 0
@@ -36,6 +35,8 @@ class History:
     def add(self, now_s: float, running: Iterable[Running]) -> None:
         with self._lock:
             self._add(now_s, running)
+            self._forget()
+            self._turn += 1
 
     def _add(self, now_s: float, running: Iterable[Running]) -> None:
         column = self._turn % len(self._moments)
@@ -50,8 +51,6 @@ class History:
                 bool(one.deferred), one.value, one.reverted, one.saved_s - now_s,
             ]  # fmt: skip
             self._rings[one.key] = ring, first, self._turn
-        self._forget(column)
-        self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
         """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `AMOUNTS`, phase, last
@@ -70,12 +69,12 @@ class History:
         saved_s = moments + rows[:, SAVED]
         return float(saved_s[saved_s <= moment_s].max(initial=-np.inf))
 
-    def _forget(self, column: int) -> None:
+    def _forget(self) -> None:
         for key, (ring, first, last) in [*self._rings.items()]:
             if self._turn - last >= min(len(self._moments), 1 + last - first):
                 del self._rings[key]
             elif last != self._turn:
-                ring[column] = np.nan
+                ring[self._turn % len(self._moments)] = np.nan
 
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 900.0, 200.0, 26.0, 20.0, 62.0
@@ -114,8 +113,7 @@ class Drawing:
     ticks: list[tuple[float, str]] = field(default_factory=list)
     hours: list[tuple[float, str]] = field(default_factory=list)
     now_x: float = 0.0
-    forecast: tuple[float, float, float] | None = None
-    """x, width and y of the forecast for the coming cycle."""
+    forecast: tuple[float, float, float] | None = None  # x, width and y of that for the coming cycle
 
 
 @dataclass(frozen=True, slots=True)

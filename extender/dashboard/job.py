@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from extender.pods.reading import refusal_in
+from extender.pods.pod import refusal_in
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod, read_pod
 from recommender.cluster.objects.quantities import Pair

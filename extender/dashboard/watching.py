@@ -55,20 +55,12 @@ class ClusterWatch:
             "nodes": self._nodes,
         }
         self.watches = Watches(*self._by_name.values())
-        self._loop = PeriodicTask(
+        self.loop = PeriodicTask(
             "look", self._refresh_if_synced, lambda: period_s if self._listed else min(period_s, STARTUP_PERIOD_S)
         )
         self._listed = False
         self.seen = ClusterView(0.0, {}, {}, {}, {})
         self.history = History()
-
-    def start(self) -> None:
-        self.watches.start()
-        self._loop.start()
-
-    def stop(self) -> None:
-        self._loop.stop(1.0)
-        self.watches.stop()
 
     def not_ready(self) -> str:
         """Why there is nothing to show yet; empty once there is something."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,7 +101,9 @@ class NodeFacts:
 
     def allowed(self, constraints: NodeConstraints) -> Bools:
         """(n,): the nodes that a pod may run on, regardless of free capacity."""
-        found: Bools = self._ready & self._tolerated(constraints.tolerations)
+        among = tolerated({taint for taints in self._hard_taints for taint in taints}, constraints.tolerations)
+        fine = np.array([among.issuperset(taints) for taints in self._hard_taints], dtype=bool)
+        found: Bools = self._ready & fine[self._taints]
         for name, text in constraints.selector:
             found &= self._labels.matching(Requirement(name, IN, frozenset((text,))))
         if constraints.terms is not None:
@@ -116,12 +118,6 @@ class NodeFacts:
         for table, conditions in ((self._labels, term.labels), (self._fields, term.fields)):
             for condition in conditions:
                 found &= table.matching(condition)
-        return found
-
-    def _tolerated(self, tolerations: Sequence[Toleration]) -> Bools:
-        """(n,): the nodes all of whose hard taints are tolerated."""
-        among = tolerated({taint for taints in self._hard_taints for taint in taints}, tolerations)
-        found: Bools = np.array([among.issuperset(taints) for taints in self._hard_taints], dtype=bool)[self._taints]
         return found
 
 
@@ -148,16 +144,13 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
         found.append("topology spread")
     if any("persistentVolumeClaim" in entry or "ephemeral" in entry for entry in spec.children("volumes")):
         found.append(VOLUMES)
-    if spec.raw.get("resourceClaims") or any(name.startswith(DEVICE_CLASSES) for name in _requested(spec)):
+    containers = (*spec.children("initContainers"), *spec.children("containers"))
+    requested = [name for each in containers for name in each.child("resources").child("requests").raw]
+    if spec.raw.get("resourceClaims") or any(name.startswith(DEVICE_CLASSES) for name in requested):
         found.append("resource claims")
     if any(port.integer("hostPort") for each in spec.children("containers") for port in each.children("ports")):
         found.append("host ports")
     return found
-
-
-def _requested(spec: Fields) -> Iterator[str]:
-    for container in (*spec.children("initContainers"), *spec.children("containers")):
-        yield from container.child("resources").child("requests").raw
 
 
 def _term(entry: Fields) -> Term:

@@ -79,20 +79,19 @@ class Controller:
         namespace: str = "kube-system",
         clock: WallClock = time.time,
         monotonic: MonotonicClock = time.monotonic,
-        rng: random.Random | None = None,
     ) -> None:
         self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()
         self._clock, self._monotonic = clock, monotonic
-        self._rng = rng or random.Random()  # noqa: S311  # jitter
+        self._jitter = random.Random()  # noqa: S311
         # Changes come in bursts, and in a large cluster the controller must not be busy all the time.
-        self._loop = PeriodicTask(
+        self.loop = PeriodicTask(
             "gangs",
             self._reconcile_if_leading,
             max_pause_s=lambda: self._options.period_s,
             min_pause_s=lambda: max(self._options.min_pause_s, MIN_PAUSE_FACTOR * self._last_run_cpu_s),
         )
-        self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._changed)
-        self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=self._changed)
+        self._pods = Reflector(api, path_of(PODS), read_member, on_change=lambda *_: self.loop.wake())
+        self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=lambda *_: self.loop.wake())
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
         self.ledger = Ledger(api, namespace, monotonic)  # the reservations; other writers must hold its lock
@@ -104,15 +103,6 @@ class Controller:
         self._last_run_cpu_s = 0.0
         self.admitted = 0  # gangs admitted since the start
         self.waiting = 0  # gated gangs at the last run
-
-    def start(self) -> Controller:
-        self.watches.start()
-        self._loop.start()
-        return self
-
-    def stop(self) -> None:
-        self._loop.stop()
-        self.watches.stop()
 
     def not_ready(self) -> str:
         """Why it could not act even as leader; empty if it could."""
@@ -126,9 +116,6 @@ class Controller:
     def refused(self) -> Iterable[Member]:
         """Pods that wait because the extender refused nodes."""
         return [pod for pod in self._pods.snapshot().values() if pod.refused]
-
-    def _changed(self, old: Any, new: Any) -> None:
-        self._loop.wake()
 
     def _reconcile_if_leading(self) -> None:
         if not self._leads():
@@ -194,8 +181,6 @@ class Controller:
         self._gates_removed = {uid: end_s for uid, end_s in removed.items() if uid in gated and now_s < end_s}
         return bool(self._gates_removed)
 
-    # -- acting ----------------------------------------------------------------------------------------------------
-
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
         backed_off = self._backed_off()
@@ -211,7 +196,7 @@ class Controller:
         try:
             do()
         except (ApiError, BadCredentials) as error:
-            backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._rng)
+            backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._jitter)
             wait_s, why = backoff.next_s(), f"admission failed part-way: {error}"
             self._failures[key] = _Failure(backoff, self._monotonic() + wait_s, why)
             log.warning("%s/%s: %s; retry in %.0f s", *key, why, wait_s)
@@ -221,8 +206,6 @@ class Controller:
 
     def _gate_removed(self, member: Member) -> None:
         self._gates_removed[member.uid] = self._monotonic() + self._options.watch_lag_s
-
-    # -- events ------------------------------------------------------------------------------------------------
 
     def _write_events(self, notes: Sequence[Note]) -> None:
         """Write events on some pods of each gang, if the text is new or due to be repeated."""

@@ -91,7 +91,10 @@ def decide(
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]
     gangs = gangs_of(pods, size_of)
     notes = [Note(gang, UNGATED, WITHOUT_GATE) for gang in ungated(pods, now_s - timeouts.ungated_s)]
-    notes += [note for gang in gangs if (note := _unbound_note(gang, now_s, timeouts))]
+    for gang in gangs:
+        if late := [pod for pod in gang.unbound if pod.reserved_node and not timeouts.reservation_valid(pod, now_s)]:
+            text = f"{len(late)} of {len(gang.members)} pods were not bound in time; other gangs no longer wait for it"
+            notes.append(Note(gang, UNBOUND, text))
     if not any(gang.gated for gang in gangs):
         return GangDecision(native=native, notes=notes)
     occupants = _occupants(pods, now_s, timeouts)
@@ -152,12 +155,6 @@ def _placed_by_guess(pods: Iterable[Member], free: FreeCapacity) -> Iterator[_Oc
             if node := nodes.get(pod.uid, ""):
                 free.take(node, pod.requirements.needs)
                 yield _Occupant(pod, node)
-
-
-def _unbound_note(gang: Gang, now_s: float, timeouts: Timeouts) -> Note | None:
-    late = [pod for pod in gang.unbound if pod.reserved_node and not timeouts.reservation_valid(pod, now_s)]
-    text = f"{len(late)} of {len(gang.members)} pods were not bound in time; other gangs no longer wait for it"
-    return Note(gang, UNBOUND, text) if late else None
 
 
 class _AdmissionRound:

@@ -101,7 +101,11 @@ def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
     for pod in pods:
         if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
             groups[pod.key.namespace, name].append(pod)
-    made = (_gang(namespace, name, pods, size_of) for (namespace, name), pods in groups.items() if _is_pending(pods))
+    made = [
+        _gang(namespace, name, pods, size_of)
+        for (namespace, name), pods in groups.items()
+        if any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
+    ]
     return sorted(made, key=lambda gang: gang.order)
 
 
@@ -119,10 +123,6 @@ def ungated(pods: Iterable[Member], made_since_s: float) -> list[Gang]:
         ):
             groups[pod.key.namespace, pod.membership.name].append(pod)
     return [Gang(namespace, name, tuple(members), None) for (namespace, name), members in groups.items()]
-
-
-def _is_pending(pods: list[Member]) -> bool:
-    return any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
 
 
 def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gang:

@@ -181,7 +181,7 @@ class Admitter:
         """Remove our gate from a pod, if it still exists, and annotate its node, if the annotation is accepted."""
         self._require_leadership()
         try:
-            self._api.patch(_path(member), gate_removal_patch(member.uid, node), strategic=True)
+            self._api.patch(path_of(PODS, *member.key), gate_removal_patch(member.uid, node), strategic=True)
         except (NotFound, Conflict):
             log.info("%s is gone", member)  # or another pod has its name
         except Invalid:
@@ -199,7 +199,3 @@ def gate_removal_patch(uid: str, node: str) -> dict[str, Any]:
     """The patch that removes our gate from the pod with this UID and annotates its reserved node."""
     annotations = {"annotations": {RESERVED_NODE: node}} if node else {}
     return {"metadata": {"uid": uid, **annotations}, "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
-
-
-def _path(member: Member) -> str:
-    return path_of(PODS, member.key.namespace, member.key.name)

@@ -10,11 +10,10 @@ from functools import lru_cache
 from extender.gangs.affinity import NodeConstraints, read_constraints
 from extender.pods.footprint import PodKey
 from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
-from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of
-from extender.pods.reading import refusal_in, refused_by_us
+from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of, refusal_in, refused_by_us
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node, read_node
-from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
+from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import Amounts, amounts, extended_resources, requests_of
@@ -107,6 +106,7 @@ def read_member(raw: Fields) -> Member:
     requests = requests_of(spec, raw.child("status"))
     needs, extended = {**requests_in_gpus(requests, spec), "pods": 1.0}, extended_resources(requests)
     constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
+    metadata = {**seen.annotations, **seen.labels}
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
         key=seen.key,
@@ -117,7 +117,12 @@ def read_member(raw: Fields) -> Member:
         created_s=seen.created_s,
         owner=seen.owner,
         requirements=_shared_requirements(_sorted(needs), constraints, _sorted(extended)),
-        membership=_membership(seen, spec),
+        membership=_shared_membership(
+            *group_of(metadata),
+            priority=spec.integer("priority"),
+            scheduler=seen.scheduler_name,
+            placement=metadata.get(PLACEMENT_ANNOTATION, ""),
+        ),
         gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
         annotated_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
@@ -133,12 +138,6 @@ def _sorted(needs: Amounts) -> Needs:
 
 _shared_requirements = lru_cache(maxsize=16384)(Requirements)
 _shared_membership = lru_cache(maxsize=16384)(GangMembership)
-
-
-def _membership(pod: Pod, spec: Fields) -> GangMembership:
-    metadata = {**pod.annotations, **pod.labels}
-    (name, size), placement = group_of(metadata), metadata.get(PLACEMENT_ANNOTATION, "")
-    return _shared_membership(name, size, spec.integer("priority"), pod.scheduler_name, placement)
 
 
 @reads("Node")

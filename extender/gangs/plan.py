@@ -33,6 +33,7 @@ class NodeArrays:
         for number, node in enumerate(self.nodes):
             for name, amount in node.allocatable:
                 self.allocatable[self.resources[name], number] = amount
+        self._largest = np.maximum(self.allocatable.max(axis=1, initial=0.0), 1.0)
         self._facts = NodeFacts([each.node for each in self.nodes])
         self._allowed: dict[NodeConstraints, Bools] = {}
 
@@ -43,12 +44,6 @@ class NodeArrays:
         return self._allowed[constraints]
 
     @cached_property
-    def largest_allocatable(self) -> Floats:
-        """(resources, 1): at least 1."""
-        largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
-        return largest
-
-    @cached_property
     def offered(self) -> frozenset[str]:
         """The resources of which any node has some."""
         return frozenset(name for name, number in self.resources.items() if self.allocatable[number].any())
@@ -56,7 +51,7 @@ class NodeArrays:
     def dominant_share(self, needs: Needs) -> float:
         """A pod's largest request of any resource, as a share of the largest node."""
         known = [(self.resources[name], amount) for name, amount in needs if name in self.resources]
-        return max((amount / self.largest_allocatable[number, 0] for number, amount in known), default=0.0)
+        return max((amount / self._largest[number] for number, amount in known), default=0.0)
 
 
 class FreeCapacity:

@@ -98,16 +98,13 @@ def size_of_job(raw: Fields) -> JobSize | None:
     spec, status = raw.child("spec"), raw.child("status")
     pods, roles = _pods_at_once(spec), status.child("replicaStatuses")
     of_job = {entry.text("name"): _pods_of_child(entry) for entry in spec.children("replicatedJobs")}
-    ended = status.integer("succeeded") + _indexes(status.text("failedIndexes"))
+    failed = RANGE.findall(status.text("failedIndexes"))  # such as `1,3-5`
+    ended = status.integer("succeeded") + sum(max(0, int(last or first) - int(first) + 1) for first, last in failed)
     ended += sum(roles.child(role).integer("succeeded") for role in roles.raw)
     ended += sum(
         jobs.integer("succeeded") * of_job.get(jobs.text("name"), 0) for jobs in status.children("replicatedJobsStatus")
     )
     return JobSize(pods, ended) if pods > 0 else None
-
-
-def _indexes(ranges: str) -> int:
-    return sum(max(0, int(last or first) - int(first) + 1) for first, last in RANGE.findall(ranges))
 
 
 def _pods_at_once(spec: Fields) -> int:

@@ -13,13 +13,13 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
-from extender.moves.job import MoveRecord, MovingJob, Outcome, with_outcome, with_record
+from extender.moves.job import Algorithm, MoveRecord, MovingJob, Outcome, with_record
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
@@ -27,6 +27,7 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
+from recommender.contention.phasewise import MAX_MOVES
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -100,12 +101,13 @@ class MoveGate:
         self._under_way: dict[tuple[str, str], _UnderWay] = {}  # by UID of the Job and of the pod
         self._failed_writes: dict[str, tuple[float, str]] = {}  # pod UID -> time and reason
 
-    # -- moves in progress ---------------------------------------------------------------------------------------------
-
     def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
         """Continue all moves in progress and record those that have ended."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
-        self._release_reservations({record.uid for _, record in open_moves})
+        uids, reserved = {record.uid for _, record in open_moves}, self._ledger.read()
+        kept = [each for each in reserved if not each.needs or not each.nodes.keys().isdisjoint(uids)]
+        if len(kept) < len(reserved) and self._leads():
+            self._ledger.write(kept)  # without those of moves that have ended
         moves = {(job.uid, record.uid) for job, record in open_moves}
         self._under_way = {move: known for move, known in self._under_way.items() if move in moves}
         oldest_s = self._monotonic() - self._limits.cool_down_s
@@ -141,21 +143,21 @@ class MoveGate:
         new = replacement if replacement is not None and replacement.uid != record.uid else None
         at_next_index = gone and replacement is None and bool(running)
         if new is not None and new.node and new.phase == "Running":
-            self._record_end(job, with_outcome(record, Outcome.BACK, new.node, age_s))
+            self._record_end(job, replace(record, outcome=Outcome.BACK, node=new.node, downtime_s=age_s))
             elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished or at_next_index:  # the pod or its replacement has succeeded
-            self._record_end(job, with_outcome(record, Outcome.ENDED))
+            self._record_end(job, replace(record, outcome=Outcome.ENDED))
         elif not gone and known.evicted:
             return  # the watch lags behind
         elif not gone and age_s > self._limits.eviction_timeout_s:
-            self._record_end(job, with_outcome(record, Outcome.REFUSED))
+            self._record_end(job, replace(record, outcome=Outcome.REFUSED))
             yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {known.not_evicted}")
         elif not gone:
             yield from self._evict(job, record)
         elif age_s > self._limits.return_timeout_s:
             self._store.bar_class(job, record)
-            self._record_end(job, with_outcome(record, Outcome.LATE))
+            self._record_end(job, replace(record, outcome=Outcome.LATE))
             within = f"within {self._limits.return_timeout_s:.0f} s"
             text = f"did not run again {within}: neither it nor its class {job.workload} will be moved again"
             yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)
@@ -167,15 +169,6 @@ class MoveGate:
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
         self._store.write(job, with_record(job.records, record))
-
-    def _release_reservations(self, uids: Collection[str]) -> None:
-        """Release the reservations of moves that are no longer in progress."""
-        known = self._ledger.read()
-        kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
-        if len(kept) < len(known) and self._leads():
-            self._ledger.write(kept)
-
-    # -- new moves -----------------------------------------------------------------------------------------------------
 
     def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
         """Why a planned move must not be made; empty if it may."""
@@ -195,7 +188,8 @@ class MoveGate:
         if pod.annotated_node != pod.node:
             return "it did not get its node by a reservation at the gate, and its replacement would not either"
         earlier = [each for each in job.records if each.index == pod.completion_index]
-        if sum(each.counts and each.algorithm is move.algorithm for each in earlier) >= move.algorithm.most_moves:
+        most = MAX_MOVES if move.algorithm is Algorithm.SOONER else 1
+        if sum(each.counts and each.algorithm is move.algorithm for each in earlier) >= most:
             return "it has been moved as often as allowed"
         if any(self._clock() - each.since_s < self._limits.cool_down_s for each in earlier):
             return f"its last move was less than {self._limits.cool_down_s:.0f} s ago"

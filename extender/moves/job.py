@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -24,7 +24,6 @@ from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.contention.phasewise import MAX_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 MAX_RECORDS = 16  # per Job; older records are dropped
@@ -42,11 +41,6 @@ class Algorithm(StrEnum):
     REALLOCATE = "reallocate"
     REBALANCE = "rebalance"
     SOONER = "sooner"
-
-    @property
-    def most_moves(self) -> int:
-        """Limit per job."""
-        return MAX_MOVES if self is Algorithm.SOONER else 1
 
 
 class Outcome(StrEnum):
@@ -94,10 +88,6 @@ def with_record(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveReco
     """The records with `new` added, replacing any of the same move and earlier refused moves of the same index."""
     kept = [each for each in records if each.uid != new.uid and (each.counts or each.index != new.index)]
     return [*kept, new]
-
-
-def with_outcome(record: MoveRecord, outcome: Outcome, node: str = "", downtime_s: float = math.nan) -> MoveRecord:
-    return replace(record, outcome=outcome, node=node or record.node, downtime_s=downtime_s)
 
 
 def _record(fields: Fields) -> MoveRecord:

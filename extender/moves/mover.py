@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from extender.gangs.ledger import Ledger, replacement_members, replacement_uid, with_reservations
@@ -14,12 +14,9 @@ from extender.moves.board import PlannedMove, Planner
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent, MoveGate, MoveLimits
 from extender.moves.store import MoveStore
 from extender.pods.event import Events
-from extender.pods.footprint import PodKey
-from extender.pods.reservations import Reservation
 from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
-from recommender.growth import Category
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -86,7 +83,12 @@ class Mover:
         reservations = self._ledger.read()
         members = [*with_reservations(pods, reservations), *replacement_members(reservations, now_s)]
         inputs = self._store.known()
-        inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
+        moving = {(each.namespace, uid) for each in reservations if each.needs for uid in each.nodes}
+        categories = {  # a pod that is being moved counts where its replacement will be
+            (namespace, replacement_uid(uid) if (namespace, uid) in moving else uid): category
+            for (namespace, uid), category in inputs.categories.items()
+        }
+        inputs = replace(inputs, categories=categories)
         late_classes = self._store.late_classes()
         plans, chosen, gate = [*self._planner.plan(members, nodes, inputs, now_s)], None, self._gate
         if gate is not None:
@@ -129,14 +131,6 @@ class Mover:
         except (ApiError, BadCredentials) as error:
             log.warning("the PhaseProfile of %s could not be annotated: %s", event.pod, error)
         return True
-
-
-def keyed_by_replacement(
-    categories: Mapping[PodKey, Category], reservations: Iterable[Reservation]
-) -> dict[PodKey, Category]:
-    """The categories, with pods being moved replaced by their placeholders on the new node."""
-    moving = {(each.namespace, uid) for each in reservations if each.needs for uid in each.nodes}
-    return {(pod[0], replacement_uid(pod[1])) if pod in moving else pod: each for pod, each in categories.items()}
 
 
 def _event_of(plan: PlannedMove) -> MoveEvent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,7 +35,8 @@ class SpeConPlanner:
             for job, since_s in (dict.fromkeys(watched, now_s) | self._since_s).items()
             if (watched[job].category is Category.CONVERGED if job in watched else job[1] in inputs.jobs)
         }
-        workers.mark_converged(self._since_s)
+        marked = {job: replace(watched[job], marked_s=s) for job, s in self._since_s.items() if job in watched}
+        watched |= marked
         moves = [*workers.reallocations(), *workers.rebalanced(now_s)]
         self._staying |= workers.staying
         return moves
@@ -58,11 +59,6 @@ class _Workers:
                 migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
-
-    def mark_converged(self, since_s: Mapping[Job, float]) -> None:
-        """Set since when jobs have been converged."""
-        for job in since_s.keys() & self.watched.keys():
-            self.watched[job] = replace(self.watched[job], marked_s=since_s[job])
 
     def reallocations(self) -> Iterable[PlannedMove]:
         """Algorithm 4, for each converged job beside one that still learns."""

@@ -13,8 +13,7 @@ from typing import TypeGuard
 
 from extender.moves.board import MoveInputs, Rate
 from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, records_json
-from extender.pods.pod import PREFIX
-from extender.pods.reading import categories_of
+from extender.pods.pod import PREFIX, categories_of
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
@@ -91,20 +90,15 @@ class MoveStore:
         self.watches = Watches(self._profiles, self._jobs)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
 
-    # -- reads -------------------------------------------------------------------------------------------------
-
     def known(self) -> MoveInputs:
-        profiles = self._read_profiles()
+        # the first by name last: of several that name a pod, it counts
+        profiles = sorted(self._profiles.snapshot().values(), key=lambda each: each.key, reverse=True)
         return MoveInputs(
             {(each.key.namespace, uid): category for each in profiles for uid, category in each.categories.items()},
             {(each.key.namespace, uid): rate for each in profiles for uid, rate in each.rates.items()},
             {_class_of(profile.key): profile.run for profile in profiles if profile.run},
             self.jobs(),
         )
-
-    def _read_profiles(self) -> list[ProfileFacts]:
-        """All profiles, the first by name last: of several that name a pod, it counts."""
-        return sorted(self._profiles.snapshot().values(), key=lambda each: each.key, reverse=True)
 
     def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:
         """The PhaseProfile with the category of a pod, in its namespace: a record on a Job may name any UID."""

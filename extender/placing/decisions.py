@@ -26,7 +26,6 @@ MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
 """Decisions kept, and numbers in all their arrays: 32 MB at most, beside a list of nodes for each set of nodes, whose
 names they share."""
 
-NOTHING_SCORED = np.zeros(0)
 NOWHERE = np.zeros(0, dtype=np.intp)
 
 
@@ -95,7 +94,7 @@ class Decision:
     # by_scorer, weights, totals, scores: results and weights of the scorers, and the (m,) combined results
     by_scorer: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
+    totals: Floats = field(default_factory=lambda: np.zeros(0))
     scores: Integers = field(default_factory=lambda: NOWHERE)
     # favourite, bound: the advised node and the actual one; empty if none (yet)
     favourite: str = ""

@@ -12,9 +12,8 @@ from extender.errors import BadRequest
 from extender.placing.decisions import AddedOverload, Decision, Decisions, RefusedNodes
 from extender.placing.preemption import node_worth_evicting, sufficient_victims
 from extender.placing.reserved import reserved_elsewhere, reserved_for_others
-from extender.pods.pod import Pod
+from extender.pods.pod import CPU_REASON, Pod, with_time_limit
 from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
-from extender.reasons import CPU_REASON, with_time_limit
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL, SCORERS, scaled_scores, weighted_mean, weights_for
@@ -58,7 +57,7 @@ class Placer:
         decision = Decision(pod, self._clock(), nodes_asked=len(names), source=request.footprint.source)
         decision.waited_s = request.waited_s
         if found is None:
-            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state)
+            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state, {})
         decision.refused = RefusedNodes.read(found, request.snapshot.table)
         resolvable = ""
         passed = [name for name in names if name not in found] if found else names
@@ -83,7 +82,7 @@ class Placer:
         with self._advising:  # concurrent calls must not all be sent to the same node
             request, unknown = self._request_on(pod, args.names)
             if not len(request.places):
-                return HostPriorities(neutral=unknown)
+                return HostPriorities(request.snapshot.table, request.places, request.places, unknown)
             decision = self._decide(request)
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
@@ -117,9 +116,9 @@ class Placer:
 
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:
         """The input of scorers for the known nodes, and the names of unknown ones."""
-        view = self._state.view_of(pod)
-        places, unknown = view.snapshot.table.find(names)
-        return PlacementRequest(pod, view.footprint, view.snapshot, places, view.peers, view.waited_s), unknown
+        snapshot, footprint, peers, waited_s = self._state.view_of(pod)
+        places, unknown = snapshot.table.find(names)
+        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""

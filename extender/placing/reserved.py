@@ -13,16 +13,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
-from extender.pods.pod import Pod
-from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
+from extender.pods.pod import RESERVED_ELSEWHERE, RESERVED_FOR_GANG, Pod
 from extender.view.snapshot import Snapshot
 from extender.view.state import ClusterState
 
 ROUNDING_TOLERANCE = 1e-9
 SYSTEM_NAMESPACE = "kube-system"
-NO_PODS: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
 def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
@@ -32,14 +29,14 @@ def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> d
 
 
 def reserved_for_others(
-    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
+    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]]
 ) -> dict[str, str]:
     """Node -> reason, for nodes where the pod does not fit beside the reservations after the pods in `leaving` are
     evicted."""
     reserved = state.reservations.by_node()
     if not reserved or not pod.of_our_scheduler or pod.namespace == SYSTEM_NAMESPACE:
         return {}
-    if state.waiting.waited_s(pod.uid) >= state.patience_s:
+    if state.waiting.waited_s(pod.uid) >= state.limits.patience_s:
         return {}
     snapshot = state.snapshot()
     found = {}

@@ -24,8 +24,6 @@ class Grid:
     def cell(self, unix_s: float) -> int:
         """The number of the cell that contains a time.
 
-        Examples
-        --------
         >>> Grid().cell(0.0), Grid().cell(149.9), Grid().cell(150.0)
         (0, 0, 1)
         """

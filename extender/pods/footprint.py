@@ -37,8 +37,6 @@ def size_for_gpus(sizes: Sizes, gpus: float, gpu_type: str) -> Pair | None:
     For a known kind the nearest size is scaled; for an unknown one the smallest per GPU, as overestimating would keep
     nodes empty because of a guess.
 
-    Examples
-    --------
     >>> size_for_gpus(FFDL, 4, "V100")
     (84.0, 103079215104.0)
     """

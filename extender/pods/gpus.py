@@ -49,8 +49,6 @@ def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
 
     `needs`: requests of the whole pod. Percentages refer to each GPU of a container; their sum is meaningless.
 
-    Examples
-    --------
     >>> share = {"resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "30"}}}
     >>> gpu_request({"cpu": 4.0, "nvidia.com/gpu": 2.0}, Fields({"containers": [share, share]}))
     GpuRequest(number=2, milli=300)
@@ -86,8 +84,6 @@ def requests_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
 
     Only sums per node are kept, in which two pods with 60 % each would otherwise seem to fit on 1.2 GPUs.
 
-    Examples
-    --------
     >>> share = {"resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "30"}}}
     >>> requests_in_gpus({"nvidia.com/gpu": 1.0}, Fields({"containers": [share]})) == {"nvidia.com/gpu": 1 / 3}
     True

@@ -61,8 +61,6 @@ class Reservation:
     def remaining_s(self, now_s: float) -> float:
         """Time until it expires, at most `hold_s` even if clocks differ; 0 if they differ by more than that.
 
-        Examples
-        --------
         >>> reservation = Reservation("team", "g", since_s=1000.0, hold_s=300.0, nodes={})
         >>> [reservation.remaining_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
         [200.0, 300.0, 0.0, 0.0]

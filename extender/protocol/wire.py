@@ -7,7 +7,6 @@ Scores are written as integers: a single `3.0` would make the scheduler silently
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,19 +37,17 @@ class FilterResult(NamedTuple):
     resolvable: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostPriorities:
+class HostPriorities(NamedTuple):
     """Scores of all nodes, without duplicates: (m,) `places` in `known` with (m,) `scores` from 0 to 10, and unknown
     nodes in `neutral`, which get `NEUTRAL`."""
 
-    known: NameTable = field(default_factory=lambda: NameTable(()))
-    places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    scores: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    known: NameTable
+    places: Integers
+    scores: Integers
     neutral: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionArgs:
+class PreemptionArgs(NamedTuple):
     """ExtenderPreemptionArgs: proposed victims, and `disruptions`, the number of budgets violated on each node."""
 
     pod: Json
@@ -74,11 +71,16 @@ class ArgsReader:
 
 def read_args(body: bytes) -> ExtenderArgs:
     """Read the body of `filter` and `prioritize`; BadRequest if it is not an ExtenderArgs."""
-    args = _arguments(body)
-    pod = _object(args, "pod")
+    pod, args = _arguments(body)
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        return ExtenderArgs(pod, _names(names), None)
+        if type(names) is not list:
+            raise BadRequest("NodeNames is not a list")
+        try:
+            "".join(names)  # the fastest type check of all elements
+        except TypeError as error:
+            raise BadRequest("NodeNames is not a list of strings") from error
+        return ExtenderArgs(pod, names, None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
@@ -88,20 +90,9 @@ def read_args(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, list(listed), listed)
 
 
-def _names(values: object) -> list[str]:
-    if type(values) is not list:
-        raise BadRequest("NodeNames is not a list")
-    try:
-        "".join(values)  # the fastest type check of all elements
-    except TypeError as error:
-        raise BadRequest("NodeNames is not a list of strings") from error
-    return values
-
-
 def read_preemption_args(body: bytes) -> PreemptionArgs:
     """Read the body of `preempt`: victims are full pods or UIDs, null for none; BadRequest if it is something else."""
-    args = _arguments(body)
-    pod = _object(args, "pod")
+    pod, args = _arguments(body)
     full = (by_node := args.get("nodenametometavictims")) is None
     by_node = args.get("nodenametovictims") if full else by_node
     if not isinstance(by_node, dict):
@@ -156,24 +147,22 @@ def preemption_answer(args: PreemptionArgs, chosen: Victims) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": by_node})
 
 
-def _arguments(body: bytes) -> Json:
+def _arguments(body: bytes) -> tuple[Json, Json]:
+    """The pod, and all arguments by their names in lower case."""
     try:
         args = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {str(error)[:120]}") from error
-    return _lowered(args, "the body")
+    lowered = _lowered(args, "the body")
+    if not isinstance(pod := lowered.get("pod"), dict):
+        raise BadRequest("Pod is not an object")
+    return pod, lowered
 
 
 def _lowered(given: object, what: str) -> Json:
     if not isinstance(given, dict):
         raise BadRequest(f"{what} is not a JSON object")
     return {key.lower(): value for key, value in given.items()}
-
-
-def _object(args: Json, name: str) -> Json:
-    if not isinstance(found := args.get(name), dict):
-        raise BadRequest(f"{name.capitalize()} is not an object")
-    return found
 
 
 def _name_of(node: object) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.footprint import GUESS, SIZE
-from extender.reasons import CPU_REASON, MEMORY_REASON
+from extender.pods.pod import CPU_REASON, MEMORY_REASON
 from extender.scoring.request import ROUNDING_TOLERANCE, PlacementRequest
 from extender.settings import Limits
 from extender.view.snapshot import Floats

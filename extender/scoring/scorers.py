@@ -78,10 +78,6 @@ def specon(request: PlacementRequest) -> NodeScores:
     return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
 
 
-def explain_specon(facts: Facts) -> str:
-    return f"S = {facts['S']:g}: {facts['pc']:g} progressing, {facts['wc']:g} watching, {facts['cc']:g} converged"
-
-
 def data(request: PlacementRequest) -> NodeScores | None:
     """The mean share of the pod's data sets that a node stores; None if it needs none or none is known."""
     stored = request.snapshot.data
@@ -91,10 +87,6 @@ def data(request: PlacementRequest) -> NodeScores | None:
         return None
     present = np.sum(known, axis=0)[request.places]
     return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
-
-
-def explain_data(facts: Facts) -> str:
-    return f"{facts['present']:g} of {facts['wanted']:g} data sets"
 
 
 def pack(request: PlacementRequest) -> NodeScores:
@@ -129,8 +121,8 @@ def explain_spread(facts: Facts) -> str:
 
 SCORERS: Mapping[str, Scorer] = {
     "complement": Scorer(complement, explain_complement),
-    "specon": Scorer(specon, explain_specon),
-    "data": Scorer(data, explain_data),
+    "specon": Scorer(specon, "S = {S:g}: {pc:g} progressing, {wc:g} watching, {cc:g} converged".format_map),
+    "data": Scorer(data, "{present:g} of {wanted:g} data sets".format_map),
     "fragments": Scorer(fragments, explain_fragments),
     "pack": Scorer(pack, explain_pack),
     "spread": Scorer(spread, explain_spread),

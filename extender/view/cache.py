@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from sys import intern
 from typing import Any, Generic, TypeVar
@@ -17,9 +17,8 @@ import numpy as np
 import orjson
 
 from extender.pods.footprint import PodName
-from extender.pods.pod import Node, Pair, Pod, Profile
-from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
+from extender.pods.pod import Node, Pair, Pod, Profile, pod_reader, profile_reader, read_node
+from extender.pods.reservations import CONFIG_MAP, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from extender.watches import PeriodicTask, Watches
@@ -80,22 +79,16 @@ class TimestampingReader(Generic[Made]):
 
     def __call__(self, raw: Json) -> Made:
         """Parse an object; raises what `read` raises."""
-        made = self._read(raw)
-        latest = format_time(self._clock() + MAX_CLOCK_SKEW_S)
-        self._newest = max(self._newest, changed_at(raw, latest))
+        made, metadata, latest = self._read(raw), raw["metadata"], format_time(self._clock() + MAX_CLOCK_SKEW_S)
+        changes = (each.get("time") for each in metadata.get("managedFields") or ())
+        times = [each for each in (metadata.get("creationTimestamp"), *changes) if each and each <= latest]
+        self._newest = max([self._newest, *times])  # RFC 3339 as written by the API server, which sorts by time
         return made
 
     @property
     def newest_s(self) -> float:
         """Unix seconds; NaN before the first object."""
         return parse_rfc3339_s(self._newest) if self._newest else math.nan
-
-
-def changed_at(raw: Json, latest: str) -> str:
-    """The last change of an object not after `latest`; RFC 3339 as written by the API server, which sorts by time."""
-    metadata = raw["metadata"]
-    times = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
-    return max((each for each in times if each and each <= latest), default="")
 
 
 MAX_CACHED = 4096  # pending pods cached; others are parsed again when they are bound
@@ -225,14 +218,14 @@ class ClusterCache:
                 path_of(CONFIG_MAPS, controller_namespace),
                 read_reservations,
                 field_selector=f"metadata.name={CONFIG_MAP}",
-                on_change=self._reservations_changed,
+                on_change=lambda _, new: state.reservations.put(new or ()),
             ),
             *(
                 Reflector(api, path_of(resource), workload_reader(kind), on_change=workloads.changed)
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = BatchingReader(self._readers[1], lambda: self.synced)
+        read_watched = BatchingReader(self._readers[1], lambda: self._pods.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self.needed = Watches(*self._first, self._pods)
         self.all = Watches(*self.needed, self._profiles)
@@ -258,17 +251,12 @@ class ClusterCache:
                 return
         self._pods.start()
         self._usage_poller.loop.start()
-        while not self.synced:
+        while not self._pods.synced:
             if self._ended.wait(0.1):
                 return
         gc.collect()
         gc.freeze()  # listed objects, which collections need not traverse again and again
         log.info("ready: %d nodes listed", len(self._state.snapshot().table.index))
-
-    @property
-    def synced(self) -> bool:
-        """Whether everything has been listed once; until then, absence means nothing."""
-        return self._pods.synced
 
     @property
     def failing(self) -> int:
@@ -290,9 +278,6 @@ class ClusterCache:
             self._state.put_node(new)
         elif old is not None:
             self._state.drop_node(old.name)
-
-    def _reservations_changed(self, old: object, new: Sequence[Reservation] | None) -> None:
-        self._state.reservations.put(new or ())
 
     def _profile_changed(self, old: Profile | None, new: Profile | None) -> None:
         if new is not None:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nlargest
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,16 +38,14 @@ class Devices:
     # (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times
     gpu_part: Floats
 
-    def lacks(
-        self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float] = MappingProxyType({})
-    ) -> bool:
+    def lacks(self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float]) -> bool:
         """Whether a pod's needs of extended resources that a node offers do not fit there; `adjustment` is added to
         what is requested."""
         for name, need in needs.items():
             there = self.extended.get(name)
             if there is None or there.allocatable[place] <= 0.0:
                 continue
-            if there.requested[place] + adjustment.get(name, 0.0) + need > there.allocatable[place]:
+            if there.requested[place] + adjustment[name] + need > there.allocatable[place]:
                 return True
         return False
 
@@ -109,7 +106,7 @@ class DeviceTable:
     def snapshot(self, nodes: int) -> Devices:
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
         free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
-        return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
+        return Devices(extended, free, self._parts[:nodes].astype(np.float32))
 
     def _choose(self, place: int, gpu: GpuRequest) -> GpuShares:
         """The GPUs that a pod is assumed to use, each once; if it fits on none, the emptiest."""

@@ -44,10 +44,6 @@ class Entry:
     # whether it has outlived all runs that its curve was learned from; the last value of the curve then holds
     overdue: bool = False
 
-    @property
-    def ours(self) -> bool:
-        return self.category != NO_CATEGORY
-
     def counts_as(self, other: Entry) -> bool:
         """Whether both contribute the same to all sums."""
         return self.footprint is other.footprint and COUNTED(self) == COUNTED(other)
@@ -69,7 +65,7 @@ class Entry:
         """(8,): its contribution to the counts of its node."""
         counts = np.zeros(ROWS)
         counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
-        if self.ours:
+        if self.category != NO_CATEGORY:
             counts[CATEGORIES][self.category] = 1.0
         counts[LEARNED] = self.footprint.source in footprint.LEARNED
         return counts
@@ -117,8 +113,6 @@ class NodeTable:
         # parts of the snapshot that are shared until a node is added, changed or removed
         self._static: dict[str, Any] | None = None
         self._latest: Snapshot | None = None
-
-    # -- nodes -----------------------------------------------------------------------------------------------------
 
     @property
     def largest(self) -> Pair:
@@ -172,8 +166,6 @@ class NodeTable:
             numbers[..., last] = 0.0
         self._invalidate()
 
-    # -- pods ------------------------------------------------------------------------------------------------------
-
     def outdated(self, cell: int) -> list[str]:
         """The nodes whose sums do not cover the horizon from `cell` on: time has passed, or the clock was set."""
         if self._latest is not None and self._latest.first_cell == cell:
@@ -203,8 +195,6 @@ class NodeTable:
         self._counts[:, place] += sign * entry.counts
         if self._variance_cells:
             self._variance[:, place] += sign * variance_of(use[CPU], entry.footprint.curve.peak[CPU])
-
-    # -- snapshots -------------------------------------------------------------------------------------------
 
     def snapshot(self, cell: int) -> Snapshot:
         """A snapshot of the present state, from `cell` on; no node may be outdated."""

@@ -126,15 +126,6 @@ class Waiting:
 PROGRESSING = 0
 
 
-class PodView(NamedTuple):
-    """The input of one call: a snapshot, and the pod's footprint, peers by node index and seconds since its refusal."""
-
-    snapshot: Snapshot
-    footprint: Footprint
-    peers: Mapping[int, int]
-    waited_s: float
-
-
 class Resident(NamedTuple):
     """A pod on a node, and what its eviction `frees`, see `Entry.frees`; if not `seen`, only advised there."""
 
@@ -147,24 +138,23 @@ class ClusterState:
     """The state of the cluster. Thread-safe; methods take microseconds, except for building a new snapshot."""
 
     def __init__(self, settings: Settings, clock: WallClock, monotonic: MonotonicClock) -> None:
-        self._settings, self._clock, self._monotonic = settings, clock, monotonic
+        self._settings, self.limits, self._clock, self._monotonic = settings, settings.limits, clock, monotonic
         self._lock = threading.RLock()
-        self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))
+        limits, grid = self.limits, settings.grid
+        self._table = NodeTable(grid, 0 if limits.cpu_overload is None else grid.cells_of(limits.cycle_s))
         self._advised: set[str] = set()  # pods with advice that are not seen on a node yet
         # expiry of advice for pods that the watch has never shown, as their deletion would go unnoticed
         self._unseen_deadlines_s: OrderedDict[str, float] = OrderedDict()
         self._placed = Placed()
         self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
-        self._marked_cell = settings.grid.cell(clock())
+        self._marked_cell = grid.cell(clock())
         self.waiting = Waiting(clock, monotonic)
         self.reservations = Reservations(clock, monotonic)
 
     @property
     def _cell(self) -> int:
         return self._settings.grid.cell(self._clock())
-
-    # -- updates from watches --------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
         with self._lock:
@@ -250,8 +240,6 @@ class ClusterState:
                 self._remove(uid)
                 self._add(entry.pod, entry.node, (entry.start_cell + 0.5) * self._settings.grid.step_s)
 
-    # -- advice --------------------------------------------------------------------------------------------
-
     def advise(self, pod: Pod, node: str) -> None:
         """Count a pod on the advised node until the watch shows it bound, refused or deleted, or the scheduler asks
         again; for `hold_s` if the watch has not shown the pod yet."""
@@ -291,19 +279,17 @@ class ClusterState:
     def advised(self) -> int:
         return len(self._advised)
 
-    # -- queries ------------------------------------------------------------------------------------------
-
     def is_ours(self, pod: Pod) -> bool:
         """Whether to filter and score nodes for a pod: it is ours, or has a history."""
         return pod.ours or self._profiles.knows(pod)
 
-    def view_of(self, pod: Pod) -> PodView:
-        """The present snapshot, with the pod's footprint and peers."""
+    def view_of(self, pod: Pod) -> tuple[Snapshot, Footprint, Mapping[int, int], float]:
+        """The present snapshot; and the pod's footprint, peers by node index, and seconds since its refusal."""
         with self._lock:
             index = self._table.index
             there = self._placed.of_job((pod.namespace, pod.job)).items() if pod.job else ()
             peers = {index[node]: number for node, number in there if node in index}
-            return PodView(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
+            return self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid)
 
     def snapshot(self) -> Snapshot:
         """The present snapshot; the same object until something relevant changes."""
@@ -334,13 +320,6 @@ class ClusterState:
     def without_demand(self) -> Set[PodName]:
         with self._lock:
             return set(self._placed.without_demand)
-
-    @property
-    def patience_s(self) -> float:
-        """After so long of being refused by every node, a pod is exempt from limits and reservations."""
-        return self._settings.limits.patience_s
-
-    # -- sums ------------------------------------------------------------------------------------------
 
     def _footprint(self, pod: Pod) -> Footprint:
         return self._profiles.footprint(pod, self._table.largest)

@@ -19,7 +19,6 @@ from werkzeug.test import EnvironBuilder
 from extender.errors import BadRequest, ExtenderError, NotServed
 
 SLOW = 408
-SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Telemetry:
@@ -31,7 +30,7 @@ class Telemetry:
             f"{self._prefix}call_seconds",
             "Time from the complete body to the answer.",
             ["verb"],
-            buckets=SECONDS,
+            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
             registry=self.registry,
         )
         self.calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
@@ -44,9 +43,6 @@ class Telemetry:
         """Register gauges (name, help, value) whose values are computed at each scrape."""
         for name, help_line, value in gauges:
             Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
-
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 class ExtenderTelemetry(Telemetry):
@@ -114,8 +110,7 @@ class App:
     ) -> None:
         self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
         self.pages = _health_and_metrics(telemetry, not_ready)
-        self._held_by_request: dict[asyncio.Timeout, int] = {}
-        self._held_bytes = 0
+        self._held_bytes: dict[asyncio.Timeout, int] = {}  # of incomplete bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, even after unexpected errors; POSTs and errors are counted."""
@@ -179,18 +174,16 @@ class App:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            self._held_bytes -= self._held_by_request.pop(deadline, 0)
+            self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
     def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
         """Count a part of a body; if all together exceed the limit, the oldest request times out."""
-        self._held_by_request[deadline] = self._held_by_request.get(deadline, 0) + more_bytes
-        self._held_bytes += more_bytes
-        while self._held_bytes > max(self._limits.total_bytes, self._limits.largest_bytes):
-            first = next(iter(self._held_by_request))
-            self._held_bytes -= self._held_by_request.pop(first)
+        self._held_bytes[deadline] = self._held_bytes.get(deadline, 0) + more_bytes
+        while sum(self._held_bytes.values()) > max(self._limits.total_bytes, self._limits.largest_bytes):
+            del self._held_bytes[first := next(iter(self._held_bytes))]
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
 
@@ -209,7 +202,7 @@ def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> F
 
     @pages.get("/metrics")
     def metrics() -> Response:
-        return Response(telemetry.page(), content_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(telemetry.registry), content_type=CONTENT_TYPE_LATEST)
 
     @pages.errorhandler(HTTPException)
     def fail(error: HTTPException) -> Response:

@@ -41,22 +41,12 @@ long."""
 SHUTDOWN_GRACE_S = 5  # grace period of calls in progress at shutdown
 CERTIFICATE_CHECK_S = 10  # how often to check for a new certificate
 BACKLOG = 2048  # connections waiting to be accepted
+MAX_CONNECTIONS = 2_000  # at a time; with TLS each takes some 40 KiB
 RESERVED_FILES = 500  # file descriptors kept free for watches, logs and handshakes
 HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 """What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    address: str  # `host:port`
-    # certificate, key: PEM files, for https only; reloaded when they change
-    certificate: Path | None = None
-    key: Path | None = None
-    client_authority: Path | None = None  # PEM file: only clients with a certificate of this authority are accepted
-    request_s: float = 5.0  # timeout for a request head to arrive and for an answer to be read
-    max_connections: int = 2_000  # at a time; with TLS each takes some 40 KiB
 
 
 @dataclass(slots=True)
@@ -195,10 +185,18 @@ class Server:
     """Serves an application; the address is bound on construction, which raises Misuse if that or the certificate is
     invalid."""
 
-    def __init__(self, app: App, serving: Serving) -> None:
-        self._serving = serving
-        most = min(serving.max_connections, _files_limit() - RESERVED_FILES)
-        connections = Connections(serving.request_s, most, app.telemetry)
+    def __init__(
+        self,
+        app: App,
+        address: str,  # `host:port`
+        certificate: Path | None = None,  # PEM like the other files; for https only; reloaded when it changes
+        key: Path | None = None,
+        client_authority: Path | None = None,  # only clients with a certificate of this authority are accepted
+        request_s: float = 5.0,  # timeout for a request head to arrive and for an answer to be read
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._certificate, self._handshake_s = certificate, min(HANDSHAKE_S, request_s)
+        connections = Connections(request_s, min(max_connections, _files_limit() - RESERVED_FILES), app.telemetry)
         self._config = uvicorn.Config(
             app,
             http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it
@@ -215,10 +213,10 @@ class Server:
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
             callback_notify=self._reload_certificate,
             timeout_notify=CERTIFICATE_CHECK_S,
-            ssl_certfile=serving.certificate,
-            ssl_keyfile=(serving.key or serving.certificate) if serving.certificate else None,
-            ssl_ca_certs=str(serving.client_authority) if serving.client_authority else None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if serving.client_authority else ssl.CERT_NONE,
+            ssl_certfile=certificate,
+            ssl_keyfile=(key or certificate) if certificate else None,
+            ssl_ca_certs=str(client_authority) if client_authority else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if client_authority else ssl.CERT_NONE,
         )
         try:
             self._config.load()
@@ -226,7 +224,7 @@ class Server:
             raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
         self._loaded_mtime_ns = self._file_mtime_ns()
         self._server = uvicorn.Server(self._config)
-        self._socket = bound_socket(serving.address)
+        self._socket = bound_socket(address)
         # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
@@ -247,7 +245,7 @@ class Server:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)  # uvicorn raises it again at the end
-        with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
+        with asyncio.Runner(loop_factory=partial(_Loop, self._handshake_s)) as runner:
             runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
@@ -255,7 +253,7 @@ class Server:
         self._server.should_exit = True
 
     def _file_mtime_ns(self) -> int:
-        return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0
+        return self._certificate.stat().st_mtime_ns if self._certificate else 0
 
     async def _reload_certificate(self) -> None:
         """Use a replaced certificate for new connections."""

@@ -19,8 +19,6 @@ from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, error_ans
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 
-DEFAULT_NODES = 50  # default of `?nodes=`, the largest number of nodes in an answer of `/explain`
-
 
 def extender_app(
     placer: Placer,
@@ -52,7 +50,7 @@ def extender_app(
         decision = placer.decisions.find(namespace, pod)
         if decision is None:
             return Response(error_answer(f"no decision on {namespace}/{pod} is kept"), 404, content_type=JSON)
-        most = request.args.get("nodes", DEFAULT_NODES, type=int)
+        most = request.args.get("nodes", 50, type=int)
         answer = orjson.dumps(decision.as_json(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
         return Response(answer, content_type=JSON)
 
@@ -80,6 +78,7 @@ class Service:
         self.cache = ClusterCache(api, self.state, settings, self._pod_bound, controller_namespace)
         self._events = EventWriter(api, time.time)
         self._election = LeaderElection.join(api, lease_namespace, LEASE) if lease_namespace else None
+        self.parts = (self.cache, self._events, self._election)
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, time.time)
         self.app = extender_app(placer, self.telemetry, self.not_ready, limits)
         self.telemetry.watch(
@@ -93,19 +92,6 @@ class Service:
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
             ("events_lost", "Requested events that were not written.", lambda: self._events.dropped),
         )
-
-    def start(self) -> Service:
-        self.cache.start()
-        self._events.start()
-        if self._election is not None:
-            self._election.start()
-        return self
-
-    def stop(self) -> None:
-        self.cache.stop()
-        self._events.stop()
-        if self._election is not None:
-            self._election.stop()
 
     def not_ready(self) -> str:
         """Why calls cannot be answered; empty when they can."""

@@ -11,9 +11,8 @@ import numpy as np
 
 from extender.placing.decisions import Decisions
 from extender.placing.placer import Placer
-from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.pod import CPU_REASON, MEMORY_REASON, pod_reader, profile_reader, read_node, with_time_limit
 from extender.protocol.wire import ExtenderArgs
-from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL
 from extender.settings import Settings
@@ -179,6 +178,6 @@ class World:
 
     def request(self, pod: Json, names: Sequence[str] | None = None) -> PlacementRequest:
         read = self.read_pod(pod)
-        look = self.state.view_of(read)
-        places = np.array([look.snapshot.table.index[name] for name in names or self.names])
-        return PlacementRequest(read, look.footprint, look.snapshot, places, look.peers)
+        snapshot, footprint, peers, _ = self.state.view_of(read)
+        places = np.array([snapshot.table.index[name] for name in names or self.names])
+        return PlacementRequest(read, footprint, snapshot, places, peers)

@@ -117,13 +117,13 @@ def serve_as_ours(port: int) -> None:
     """Serve with our application and server, with nothing behind them."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from extender.web.app import App, Telemetry  # noqa: PLC0415
-    from extender.web.server import Server, Serving  # noqa: PLC0415
+    from extender.web.server import Server  # noqa: PLC0415
 
     class Everything(dict[str, Any]):
         def get(self, path: str, _: object = None) -> Any:
             return None if path == "/healthz" else partial(answer, path)
 
-    Server(App(Telemetry("stub"), Everything(), lambda: ""), Serving(f"127.0.0.1:{port}")).run()
+    Server(App(Telemetry("stub"), Everything(), lambda: ""), f"127.0.0.1:{port}").run()
 
 
 if __name__ == "__main__":

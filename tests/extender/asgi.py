@@ -15,7 +15,7 @@ import orjson
 
 from extender.web import service
 from extender.web.app import App, BodyLimits, ExtenderTelemetry
-from extender.web.server import Server, Serving
+from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import World
 
@@ -81,9 +81,9 @@ class Client:
 
 
 @contextmanager
-def serving(app: App, serving: Serving | None = None) -> Iterator[Server]:
+def serving(app: App, address: str = "127.0.0.1:0", **options: Any) -> Iterator[Server]:
     """Serve an application on a thread, on any free port."""
-    server = Server(app, serving or Serving("127.0.0.1:0"))
+    server = Server(app, address, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     with socket.socket() as probe:

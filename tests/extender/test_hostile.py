@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.pods.reading import read_node
+from extender.pods.pod import read_node
 from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
 from extender.view.cache import MAX_CLOCK_SKEW_S, TimestampingReader

@@ -19,7 +19,7 @@ from extender.gangs.waking import ANNOTATION as RETRY
 from extender.pods.pod import GANG_LABEL, GROUPS
 from extender.pods.reservations import CONFIG_MAP
 from extender.web.app import BodyLimits
-from extender.web.server import Serving
+from extender.web.server import MAX_CONNECTIONS
 from extender.web.service import LEASE as EXTENDER_LEASE
 from local_cluster.installing import MANIFESTS, configuration, documents
 from local_cluster.played_http import Reply, played
@@ -86,7 +86,7 @@ def test_each_image_is_that_of_the_project_and_contains_the_command(container: M
 def test_connections_and_bodies_fit_into_the_memory_limit(name: str) -> None:
     """With 100 MiB for everything else; clients of the webhook may open the maximum number of connections."""
     limit_bytes = parse_quantity(CONTAINERS[name]["resources"]["limits"]["memory"])
-    connections, bodies = Serving("").max_connections, BodyLimits()
+    connections, bodies = MAX_CONNECTIONS, BodyLimits()
     assert connections * (40 << 10) + max(bodies.total_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.reasons import MEMORY_REASON
+from extender.pods.pod import MEMORY_REASON
 from local_cluster.cluster import Cluster
 from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes

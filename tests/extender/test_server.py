@@ -16,7 +16,7 @@ import trustme
 
 from extender.web import server as server_module
 from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry
-from extender.web.server import CorkedTransport, Server, Serving
+from extender.web.server import CorkedTransport, Server
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving
@@ -38,7 +38,7 @@ def app() -> App:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving(app(), Serving("127.0.0.1:0", request_s=0.3, max_connections=20)) as served:
+    with serving(app(), request_s=0.3, max_connections=20) as served:
         yield served
 
 
@@ -220,7 +220,7 @@ def test_a_thousand_idle_connections_and_partial_requests_delay_no_other_client(
     encrypted: bool, authority: trustme.CA, tmp_path: Path
 ) -> None:
     pem = write_certificate(authority, tmp_path / "shown.pem") if encrypted else None
-    with serving(app(), Serving("127.0.0.1:0", pem, request_s=60.0)) as server, contextlib.ExitStack() as opened:
+    with serving(app(), certificate=pem, request_s=60.0) as server, contextlib.ExitStack() as opened:
         slow = [
             opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(1000)
         ]
@@ -272,19 +272,19 @@ def test_an_endless_head_and_invalid_http_end_their_connection_and_are_counted(c
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:99999", "127.0.0.1:x", "no.such.host.invalid:1"])
 def test_an_invalid_address_is_refused_with_the_expected_form(address: str) -> None:
     with pytest.raises(Misuse, match="host:port"):
-        Server(app(), Serving(address))
+        Server(app(), address)
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_without_a_host_in_the_address_clients_are_answered_by_ipv4_and_ipv6(host: str) -> None:
     """A pod of a cluster has either or both."""
-    with serving(app(), Serving(":0")) as server, socket.create_connection((host, server.port), timeout=5.0) as client:
+    with serving(app(), ":0") as server, socket.create_connection((host, server.port), timeout=5.0) as client:
         assert ask(client) == b"body"
 
 
 def test_an_address_in_use_is_refused_with_a_reason(server: Server) -> None:
     with pytest.raises(Misuse, match="cannot listen there"):
-        Server(app(), Serving(f"127.0.0.1:{server.port}"))
+        Server(app(), f"127.0.0.1:{server.port}")
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
@@ -309,8 +309,8 @@ def trusting_context(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def test_an_unfinished_handshake_is_ended(authority: trustme.CA, tmp_path: Path) -> None:
-    tls = Serving("127.0.0.1:0", write_certificate(authority, tmp_path / "shown.pem"), request_s=60.0)
-    with serving(app(), tls) as server, contextlib.ExitStack() as opened:
+    tls = {"certificate": write_certificate(authority, tmp_path / "shown.pem"), "request_s": 60.0}
+    with serving(app(), **tls) as server, contextlib.ExitStack() as opened:
         plain = [
             opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(5)
         ]
@@ -326,8 +326,8 @@ def test_an_unfinished_handshake_is_ended(authority: trustme.CA, tmp_path: Path)
 def test_a_client_without_a_certificate_of_the_authority_is_refused(authority: trustme.CA, tmp_path: Path) -> None:
     trusted = tmp_path / "clients.pem"
     authority.cert_pem.write_to_path(trusted)
-    tls = Serving("127.0.0.1:0", write_certificate(authority, tmp_path / "shown.pem"), client_authority=trusted)
-    with serving(app(), tls) as server:
+    tls = {"certificate": write_certificate(authority, tmp_path / "shown.pem"), "client_authority": trusted}
+    with serving(app(), **tls) as server:
         for known in (True, False):
             context = trusting_context(authority)
             if known:
@@ -343,7 +343,7 @@ def test_a_replaced_certificate_is_used_for_new_connections_unless_it_is_invalid
 ) -> None:
     monkeypatch.setattr(server_module, "CERTIFICATE_CHECK_S", 0.01)
     file = write_certificate(authority, tmp_path / "shown.pem")
-    with serving(app(), Serving("127.0.0.1:0", file)) as server:
+    with serving(app(), certificate=file) as server:
         address = ("127.0.0.1", server.port)
         first = ssl.get_server_certificate(address)
         file.write_text("nonsense")
@@ -361,7 +361,7 @@ def test_a_certificate_that_is_replaced_before_its_key_is_used_once_both_are(
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     first.cert_chain_pems[0].write_to_path(certificate)
     first.private_key_pem.write_to_path(key)
-    with serving(app(), Serving("127.0.0.1:0", certificate, key)) as server:
+    with serving(app(), certificate=certificate, key=key) as server:
         address = ("127.0.0.1", server.port)
         former = ssl.get_server_certificate(address)
         second.cert_chain_pems[0].write_to_path(certificate)
@@ -374,4 +374,4 @@ def test_a_certificate_that_is_replaced_before_its_key_is_used_once_both_are(
 def test_an_invalid_certificate_is_refused_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
     with pytest.raises(Misuse, match="not a valid certificate"):
-        Server(app(), Serving("127.0.0.1:0", tmp_path / "nonsense.pem"))
+        Server(app(), "127.0.0.1:0", tmp_path / "nonsense.pem")

@@ -15,7 +15,6 @@ from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
 from extender.settings import Settings
 from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
-from extender.view.state import PodView
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -95,7 +94,7 @@ def test_pods_scored_at_the_same_moment_are_not_advised_to_the_same_node(monkeyp
     world = World(None, *(node_json(f"n{number}") for number in range(2)))
     view_of, barrier = world.state.view_of, threading.Barrier(2)
 
-    def view_of_then_wait(pod: Pod) -> PodView:
+    def view_of_then_wait(pod: Pod) -> Any:
         view = view_of(pod)
         with contextlib.suppress(threading.BrokenBarrierError):  # the other never comes, as it has to wait
             barrier.wait(0.1)

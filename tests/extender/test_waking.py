@@ -9,7 +9,7 @@ import pytest
 
 from extender.gangs.member import Member, read_member
 from extender.gangs.waking import ANNOTATION, MAX_PER_PERIOD, Waker
-from extender.reasons import MEMORY_REASON
+from extender.pods.pod import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, NotFound, ServerFailed

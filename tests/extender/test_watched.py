@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.pods.pod import Pod
-from extender.pods.reading import pod_reader, read_node
+from extender.pods.pod import Pod, pod_reader, read_node
 from extender.view.cache import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
 from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject

@@ -77,7 +77,7 @@ def test_a_priority_answer_has_exactly_these_bytes() -> None:
         b'[{"Host":"node-b","Score":10},{"Host":"a","Score":      7},'
         b'{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
     )
-    assert wire.priority_answer(wire.HostPriorities()) == b"[]"
+    assert wire.priority_answer(wire.HostPriorities(NameTable(()), np.zeros(0, int), np.zeros(0, int))) == b"[]"
     odd = wire.HostPriorities(NameTable(("50%d",)), np.array([0]), np.array([3]))
     assert wire.priority_answer(odd) == b'[{"Host":"50%d","Score": 3}]'
 

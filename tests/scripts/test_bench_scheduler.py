@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.pod import pod_reader, profile_reader, read_node
 from extender.settings import Settings
 from local_cluster.cluster import Cluster
 from local_cluster.rig import clusters_folder

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extender.dashboard.access import AUTHENTICATION, AccessCheck
 from extender.dashboard.job import Profile, Running, jobs_of, read_profile, read_shown_pod
-from extender.dashboard.pages import dashboard
+from extender.dashboard.pages import AUTHENTICATION, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterView, ClusterWatch
 from extender.web.app import Telemetry
 from recommender.cluster.errors import Unreachable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.dashboard.access import (
+from extender.dashboard.pages import (
     AUTHENTICATION,
     AUTHORIZATION,
     CACHE_TTL_S,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.dashboard.fleet import PAGE_ROWS, classes, fleet, warnings
-from extender.dashboard.nodes import nodes
+from extender.dashboard.fleet import PAGE_ROWS, classes, fleet, nodes, warnings
 from extender.dashboard.pages import lengths
 from tests.extender.dashboard import scenes
 from tests.extender.dashboard.scenes import GIB, NOON, a_job, view_of

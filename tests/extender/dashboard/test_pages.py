@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.dashboard.access import AccessCheck
+from extender.dashboard.pages import AccessCheck
 from extender.dashboard.watching import ClusterView
 from recommender.cluster.errors import BadCredentials
 from tests.extender.dashboard import scenes

@@ -16,7 +16,7 @@ import pytest
 import requests
 import yaml
 
-from extender.dashboard.access import AccessCheck
+from extender.dashboard.pages import AccessCheck
 from extender.dashboard.watching import ClusterWatch
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
@@ -48,11 +48,13 @@ def account(cluster: Cluster, metrics_server: Cluster) -> Account:
 @contextmanager
 def running_watch(account: Account) -> Iterator[ClusterWatch]:
     watch = ClusterWatch(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
-    watch.start()
+    watch.watches.start()
+    watch.loop.start()
     try:
         yield watch
     finally:
-        watch.stop()
+        watch.loop.stop()
+        watch.watches.stop()
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in AUTHENTICATION], ids=str)

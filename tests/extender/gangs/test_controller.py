@@ -90,8 +90,8 @@ def gang_of(*members: Member) -> Gang:
 
 
 def controller_of(api: FakeApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
-    rng = random.Random(1)  # noqa: S311  # jitter
-    controller = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, rng=rng)
+    controller = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock)
+    controller._jitter = random.Random(1)  # noqa: S311
     controller._pods = cast(Any, FakeReflector(*pods))
     controller._nodes = cast(Any, FakeReflector(node("n0"), node("n1")))
     controller.watches = Watches(controller._pods, controller._nodes)
@@ -382,7 +382,7 @@ def test_the_next_gang_does_not_wait_for_as_long_as_the_gates_of_a_large_one_too
     controller._admitter._gate_removed = lambda _: now.append(now.pop() + 30.0)  # as our rate limit makes it wait
     controller.reconcile()
     assert (controller.admitted, now) == (1, [160.0])
-    assert controller._loop._min_pause_s() < 1.0
+    assert controller.loop._min_pause_s() < 1.0
 
 
 def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events(api: FakeApi) -> None:

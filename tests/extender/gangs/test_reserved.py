@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from extender.pods.pod import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.pods.reservations import Reservation, Reservations, read_reservations, reservations_data
 from extender.protocol.wire import PreemptionArgs
-from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_MEMORY, NOON_S, Clock, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject

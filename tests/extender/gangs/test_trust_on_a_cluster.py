@@ -12,8 +12,8 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from extender.pods.pod import RESERVED_FOR_GANG
 from extender.pods.reservations import CONFIG_MAP, Reservation, reservations_data
-from extender.reasons import RESERVED_FOR_GANG
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
 from local_cluster.moving import start_controller

@@ -19,11 +19,14 @@ QUICK = ControllerOptions(period_s=0.3, repeat_event_s=0.5, size_ttl_s=0.5, no_s
 
 @contextlib.contextmanager
 def controller(stage: Stage) -> Iterator[Controller]:
-    running = Controller(stage.api, lambda: True, QUICK).start()
+    running = Controller(stage.api, lambda: True, QUICK)
+    running.watches.start()
+    running.loop.start()
     try:
         yield running
     finally:
-        running.stop()
+        running.loop.stop()
+        running.watches.stop()
 
 
 def waiting_pod(

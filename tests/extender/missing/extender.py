@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from prometheus_client import generate_latest
+
 from extender.settings import Settings
 from extender.web.service import LEASE, Service
 from local_cluster.simulated.pods import create, read, template
@@ -16,15 +18,19 @@ from tests.extender.missing.stage import Json, Stage, Symptom
 
 @contextlib.contextmanager
 def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
-    running = Service(stage.api, Settings(), lease_namespace=lease_namespace).start()
+    running = Service(stage.api, Settings(), lease_namespace=lease_namespace)
+    parts = [part for part in running.parts if part is not None]
+    for part in parts:
+        part.start()
     try:
         yield running
     finally:
-        running.stop()
+        for part in parts:
+            part.stop()
 
 
 def metric(service: Service, name: str) -> float:
-    page = service.telemetry.page().decode().splitlines()
+    page = generate_latest(service.telemetry.registry).decode().splitlines()
     return next(float(line.split()[-1]) for line in page if line.startswith(f"phasewise_extender_{name} "))
 
 

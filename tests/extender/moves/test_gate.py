@@ -15,8 +15,8 @@ from extender.moves.board import PlannedMove
 from extender.moves.gate import MoveEvent, MoveGate, MoveLimits
 from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, records_json
 from extender.moves.store import BARRED, MoveStore, read_profile_facts
+from extender.pods.pod import RESERVED_FOR_GANG
 from extender.pods.reservations import read_reservations
-from extender.reasons import RESERVED_FOR_GANG
 from placement_bench.worlds import World as Extender
 from placement_bench.worlds import node_json, pod_json
 from recommender.cluster.access.connection import Api

@@ -28,7 +28,7 @@ from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
-from extender.reasons import MEMORY_REASON
+from extender.pods.pod import MEMORY_REASON
 from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
