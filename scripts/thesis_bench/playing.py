@@ -10,8 +10,7 @@ import numpy as np
 from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
 from thesis_bench.deciders import Default, FlowConShares, Phasewise, SpeCon
-from thesis_bench.models import earlier_runs
-from thesis_bench.settings import ROWS, Setting
+from thesis_bench.settings import ROWS, Setting, earlier_runs
 from thesis_bench.workers import Decider, Play, TrainingJob
 
 BASELINE = "default"
