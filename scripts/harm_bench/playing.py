@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Literal
 
-from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.cluster import Cluster, Distortion, Metrics, exact
 from harm_bench.simulated.default import DefaultRecommender
-from harm_bench.simulated.metrics import Distortion, Metrics, exact
 from harm_bench.simulated.pods import Tally, Workload
 from harm_bench.simulated_view import SimulatedView
 from recommender import model as models

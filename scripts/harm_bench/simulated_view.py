@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harm_bench.simulated.cluster import Cluster
-from harm_bench.simulated.metrics import Metrics
+from harm_bench.simulated.cluster import Cluster, Metrics
 from harm_bench.simulated.pods import Container, Pod, Workload
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, ResizeCondition, Termination

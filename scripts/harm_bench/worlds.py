@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from harm_bench.playing import HOUR_S, START_S
-from harm_bench.simulated.metrics import Distortion, clock_ahead, exact, negated, outage
+from harm_bench.simulated.cluster import Distortion, clock_ahead, exact, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,

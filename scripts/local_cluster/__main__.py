@@ -15,7 +15,7 @@ from rich.table import Table
 
 from local_cluster import building, servers
 from local_cluster.cluster import KEPT, Cluster, clear, clear_leftovers
-from local_cluster.real_node.packages import missing_packages, what_is_missing
+from local_cluster.real_node.network import missing_packages, what_is_missing
 from local_cluster.rig import ROOT, clusters_folder, recorded_processes
 
 PERSONAL = "mine"

@@ -9,8 +9,7 @@ import numpy as np
 
 from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
-from thesis_bench.models import earlier_runs
-from thesis_bench.settings import ROWS, Setting
+from thesis_bench.settings import ROWS, Setting, earlier_runs
 from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.workers.jobs import TrainingJob
 from thesis_bench.workers.play import Decider, Play, Rules, Worker

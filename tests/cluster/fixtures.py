@@ -90,7 +90,7 @@ def real_node(cluster: Cluster) -> Iterator[RealNode]:
 
     It is removed after the file, like Prometheus: idle until the end they would cost more than a start.
     """
-    from local_cluster.real_node.packages import what_is_missing  # noqa: PLC0415
+    from local_cluster.real_node.network import what_is_missing  # noqa: PLC0415
 
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.real_node import cgroups, packages
+from local_cluster.real_node import cgroups, network
 from local_cluster.real_node.cgroups import Cgroup
-from local_cluster.real_node.packages import PACKAGES, missing_packages, what_is_missing
+from local_cluster.real_node.network import PACKAGES, missing_packages, what_is_missing
 from local_cluster.real_node.training import host_python_folders
 
 
@@ -26,23 +26,23 @@ def test_a_user_other_than_root_is_given_as_the_reason(monkeypatch: pytest.Monke
 
 def test_a_missing_capability_to_mount_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(packages, "_has_capability", lambda number: False)
+    monkeypatch.setattr(network, "_has_capability", lambda number: False)
     assert "may not mount" in str(what_is_missing())
 
 
 def test_missing_packages_have_their_apt_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(packages, "SYSTEM_PATH", str(tmp_path))
-    monkeypatch.setattr(packages, "_PLUGIN_FOLDERS", (tmp_path,))
+    monkeypatch.setattr(network, "SYSTEM_PATH", str(tmp_path))
+    monkeypatch.setattr(network, "_PLUGIN_FOLDERS", (tmp_path,))
     assert missing_packages() == sorted(PACKAGES)
 
 
 def test_a_dynamically_linked_busybox_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in packages._PROGRAMS:
+    for name in network._PROGRAMS:
         (tmp_path / name).write_bytes(b"\x7fELF...../lib64/ld-linux-x86-64.so.2")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setattr(packages, "SYSTEM_PATH", str(tmp_path))
-    monkeypatch.setattr(packages, "_PLUGIN_FOLDERS", (tmp_path,))
-    for plugin in packages._PLUGINS:
+    monkeypatch.setattr(network, "SYSTEM_PATH", str(tmp_path))
+    monkeypatch.setattr(network, "_PLUGIN_FOLDERS", (tmp_path,))
+    for plugin in network._PLUGINS:
         (tmp_path / plugin).touch()
     assert missing_packages() == ["busybox-static"]
 

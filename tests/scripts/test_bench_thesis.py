@@ -10,15 +10,15 @@ import orjson
 import pytest
 
 from tests.scripts.benches import invoke
-from thesis_bench import models
+from thesis_bench import settings
 from thesis_bench.output import interval
 from thesis_bench.playing import Task, deciders, play
 from thesis_bench.settings import ROWS, SPECON
 
 
-@pytest.mark.parametrize(("early", "reported"), [(models.VAE, 0.65), (models.BIRNN, 0.98), (models.GRU, 0.90)])
+@pytest.mark.parametrize(("early", "reported"), [(settings.VAE, 0.65), (settings.BIRNN, 0.98), (settings.GRU, 0.90)])
 def test_a_fifth_of_the_work_lowers_the_loss_as_the_thesis_reports(early: float, reported: float) -> None:
-    losses = np.array(models.losses(early, np.random.default_rng(0)))
+    losses = np.array(settings.losses(early, np.random.default_rng(0)))
     fallen = (losses[0] - losses[len(losses) // 5]) / (losses[0] - losses[-1])
     assert fallen == pytest.approx(reported, abs=0.01)
 

@@ -14,7 +14,7 @@ import pytest
 
 from extender.web.server import Server
 from placement_bench.worlds import node_json, pod_json
-from scheduler_bench.slow import FIRST_BYTES, KINDS, SlowClients
+from scheduler_bench.large import FIRST_BYTES, KINDS, SlowClients
 from tests.extender.gangs.herds import pod_json as member_json
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig, run_until
 

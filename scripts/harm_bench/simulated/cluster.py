@@ -1,14 +1,90 @@
-"""A simulated cluster, advanced tick by tick: pods are created, use resources, are killed, resized and evicted."""
+"""A simulated cluster, advanced tick by tick, and its metrics server with faults in its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harm_bench.simulated import controllers, kubelet
 from harm_bench.simulated.kubelet import Kill
-from harm_bench.simulated.pods import Workload
+from harm_bench.simulated.pods import Window, Workload
 from harm_bench.simulated.updater import INTERVAL_S, Updater
+from recommender.records import MEMORY
+
+
+class Usage(NamedTuple):
+    """Use of one container: mean cores over a window, bytes at its end `timestamp_s`."""
+
+    namespace: str
+    pod: str
+    container: str
+    timestamp_s: float
+    cpu_cores: float
+    memory_bytes: float
+
+
+Distortion = Callable[[Usage, float], Usage | None]
+"""(true sample, time) -> reported sample, or None for no report."""
+
+
+def exact(usage: Usage, now_s: float) -> Usage:
+    return usage
+
+
+class Metrics:
+    """Scrapes all containers once per window, and reports the last scrape in between.
+
+    `window_s`: metrics-server: 15 seconds by default.
+    `distort`: Fault in the reported samples.
+    """
+
+    def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = exact) -> None:
+        self._cluster, self._window_s, self._distort = cluster, window_s, distort
+        self._scraped_s = -1.0
+        self._cpu_counters: dict[tuple[str, str], tuple[float, float]] = {}
+        self._samples: list[Usage] = []
+
+    def scrape(self) -> None:
+        """Call after each tick: scrape if the window is over."""
+        now_s = self._cluster.now_s
+        if now_s - self._scraped_s >= self._window_s:
+            usages = (self._distort(usage, now_s) for usage in self._scrape_all(now_s))
+            self._samples = [usage for usage in usages if usage is not None]
+            self._scraped_s = now_s
+
+    def read(self) -> list[Usage]:
+        """Latest sample of each running container."""
+        return self._samples
+
+    def _scrape_all(self, now_s: float) -> Iterator[Usage]:
+        """Yield a sample of each container that has run since the previous scrape."""
+        before, self._cpu_counters = self._cpu_counters, {}
+        for workload in self._cluster.workloads:
+            for pod in workload.live:
+                for container in pod.containers:
+                    if not container.running:
+                        continue
+                    key, name = (pod.uid, container.spec.name), container.spec.name
+                    core_seconds = container.cpu_core_seconds
+                    self._cpu_counters[key] = container.started_s, core_seconds
+                    started_s, counter = before.get(key, (None, 0.0))
+                    if started_s == container.started_s and now_s > self._scraped_s:
+                        cpu_cores = (core_seconds - counter) / (now_s - self._scraped_s)
+                        yield Usage(workload.namespace, pod.name, name, now_s, cpu_cores, container.used[MEMORY])
+
+
+def outage(window: Window) -> Distortion:
+    return lambda usage, now_s: None if window.contains(now_s) else usage
+
+
+def clock_ahead(window: Window, by_s: float) -> Distortion:
+    return lambda usage, now_s: usage._replace(timestamp_s=now_s + by_s) if window.contains(now_s) else usage
+
+
+def negated(window: Window) -> Distortion:
+    return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage
+
 
 DAY_S = 86400.0
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harm_bench.simulated.cluster import Cluster
-from harm_bench.simulated.metrics import Metrics, Usage
+from harm_bench.simulated.cluster import Cluster, Metrics, Usage
 from harm_bench.simulated.pods import Pod, Workload
 from recommender.policies.constraints import SharedLimits, constrain
 from recommender.policies.histogram import NO_FLOORS, HistogramAggregate, HistogramSession

@@ -15,8 +15,14 @@ import psutil
 
 from local_cluster.identities import NODES
 from local_cluster.processes import Server
-from local_cluster.real_node.network import NodeNetwork
-from local_cluster.real_node.packages import SYSTEM_PATH, busybox, may_lower_oom_scores, plugin_folder, program
+from local_cluster.real_node.network import (
+    SYSTEM_PATH,
+    NodeNetwork,
+    busybox,
+    may_lower_oom_scores,
+    plugin_folder,
+    program,
+)
 from local_cluster.rig import Rig
 
 IMAGE = "phasewise.dev/test/busybox:1"

@@ -26,8 +26,7 @@ from local_cluster.real_node.kubelet import (
     start_kubelet,
     start_mounts,
 )
-from local_cluster.real_node.network import NodeNetwork, claim_network
-from local_cluster.real_node.packages import what_is_missing
+from local_cluster.real_node.network import NodeNetwork, claim_network, what_is_missing
 from local_cluster.rig import Rig, clusters_folder, end_recorded
 from local_cluster.waiting import wait_until
 

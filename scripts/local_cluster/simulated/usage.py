@@ -1,20 +1,4 @@
-"""Usage of pods on simulated nodes: constant, or a recorded series played at a chosen speed.
-
-Each of these needs a write or two to the API, and no process while time passes:
-
-- `set_usage` sets the usage of a container from now on.
-- `drive_usage` plays a series for one pod: a `ResourceUsage` object with the pod's name has the series as a function
-  of time. It outlives its creator and the pod, and applies to a later pod of the same name.
-- `share_usage` gives a series a name that pods of any number of workloads refer to by annotations
-  (`usage_annotations`), so that a thousand pods and their replacements cost one write.
-
-The series of CPU is demand. Reported usage is at most the limit, and at least a thousandth of a core; the rest counts
-as throttled, and is not made up for later, unlike in a real container. Memory is reported up to the limit.
-
-Kubernetes has only counters of CPU time. At each scrape kwok adds the present rate times the time since the last one.
-That is exact for a played series, whose rate is the mean of the last `averaged_over_s`, if something scrapes that often
-(a Prometheus each second); with metrics-server alone, set it to 10 s. Counters are reset when kwok is restarted.
-"""
+"""Usage of simulated pods: series played as functions of time in CEL, the language of kwok's usage objects."""
 
 from __future__ import annotations
 
@@ -24,15 +8,91 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import yaml
 from kubernetes.client.exceptions import NotFoundException
 
 from local_cluster.rig import Rig
-from local_cluster.simulated import playback
 from recommender.records import UsageSeries
 from recommender.sources.files import open_source
+
+_FILE = Path(__file__).parent / "usage-from-annotations.yaml"
+RULES: dict[str, Any] = yaml.safe_load(_FILE.read_text())["spec"]["usages"][0]["usage"]
+"""Usage by demand, and demand by annotations of the pod."""
+
+MAX_EXPRESSION_LENGTH = 90_000
+"""Characters of an expression; the parser accepts 100,000, about ten thousand samples."""
+
+ANNOTATION = 'pod.metadata.annotations["phasewise.dev/{what}." + container.name]'
+HAS_ANNOTATION = '"phasewise.dev/{what}." + container.name in pod.metadata.annotations'
+
+
+def rules_playing(cpu: str, memory: str) -> dict[str, Any]:
+    """Usage of a container whose demand is given by two expressions; its annotations take precedence."""
+    own = {}
+    for what, played in (("cpu", cpu), ("memory", memory)):
+        has = HAS_ANNOTATION.format(what=what)
+        demand = f"{has} ? dyn(Quantity({ANNOTATION.format(what=what)})) : dyn({played})"
+        own[f"{what}_demand"] = {"expression": demand}
+    return RULES | own
+
+
+def cores_of(
+    series: np.ndarray,
+    *,
+    step_s: float,
+    time_factor: float,
+    start_s: float | None,
+    repeat: bool,
+    averaged_over_s: float,
+) -> str:
+    """Expression for cores: mean of the series over the last `averaged_over_s`, by its running sums.
+
+    `sums` are core-samples until each sample, `p` positions in samples, `c` the sums at both ends of the window.
+    """
+    length, window = f"{len(series)}.0", f"{averaged_over_s * time_factor / step_s:.6f}"
+    sums = _list(np.concatenate([[0.0], np.cumsum(series)]), digits=4)
+    until = "sums[int(q)] + (q - double(int(q))) * (sums[int(q) + 1] - sums[int(q)])"
+    if repeat:
+        rounds = f"double(int(p / {length}))"
+        total = f"[p - {length} * {rounds}].map(q, {until} + {rounds} * sums[{len(series)}])[0]"
+    else:
+        held = f"sums[{len(series)}] + (q - {length}) * {series[-1]:.6f}"
+        total = f"[p].map(q, q < {length} ? {until} : {held})[0]"
+    ends = (
+        f"[{_position(step_s, time_factor, start_s)}].map(here, [{sums}].map(sums, "
+        f"[here, here - {window}].map(p, p <= 0.0 ? 0.0 : {total})))[0][0]"
+    )
+    return _checked(f"[{ends}].map(c, (c[0] - c[1]) / {window})[0]")
+
+
+def bytes_of(series: np.ndarray, *, step_s: float, time_factor: float, start_s: float | None, repeat: bool) -> str:
+    """Expression for bytes: the present sample; 1 MiB before the first."""
+    length = len(series)
+    at = f"int(p) % {length}" if repeat else f"p < {length}.0 ? int(p) : {length - 1}"
+    here = _position(step_s, time_factor, start_s)
+    return _checked(f"[{here}].map(p, p < 0.0 ? 1048576.0 : {_list(series, digits=0)}[{at}])[0]")
+
+
+def _position(step_s: float, time_factor: float, start_s: float | None) -> str:
+    """Expression for the time since the first sample, in samples; without `start_s`, since the container's start."""
+    start = 'pod.Usage("start_time", container.name)' if start_s is None else f"{start_s:.3f}"
+    return f"(UnixSecond(Now()) - {start}) * {time_factor / step_s:.9f}"
+
+
+def _list(values: np.ndarray, digits: int) -> str:
+    """List of CEL doubles, which need a decimal point."""
+    return "[" + ",".join(f"{value:.{digits}f}" if digits else f"{value:.0f}.0" for value in values) + "]"
+
+
+def _checked(expression: str) -> str:
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        raise ValueError(f"{len(expression)} characters of a series are more than kwok accepts; use a coarser one")
+    return expression
+
 
 GROUP, VERSION = "kwok.x-k8s.io", "v1alpha1"
 DOMAIN = "phasewise.dev"
@@ -123,10 +183,9 @@ def drive_usage(rig: Rig, namespace: str, pod: str, usage: Usage | Mapping[str, 
     """
     by_container = dict(usage) if isinstance(usage, Mapping) else {}
     entries: list[dict[str, Any]] = [
-        {"containers": [name], "usage": playback.rules_playing(*_expressions(one))}
-        for name, one in by_container.items()
+        {"containers": [name], "usage": rules_playing(*_expressions(one))} for name, one in by_container.items()
     ]
-    others = playback.RULES if isinstance(usage, Mapping) else playback.rules_playing(*_expressions(usage))
+    others = RULES if isinstance(usage, Mapping) else rules_playing(*_expressions(usage))
     entries.append({"usage": others})
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -184,8 +243,8 @@ def _expressions(usage: Usage) -> tuple[str, str]:
     playing: dict[str, Any] = {
         "step_s": usage.step_s, "time_factor": usage.time_factor, "start_s": usage.start_s, "repeat": usage.repeat
     }  # fmt: skip
-    cpu = playback.cores_of(usage.cpu_series, averaged_over_s=usage.averaged_over_s, **playing)
-    return cpu, playback.bytes_of(usage.memory_series, **playing)
+    cpu = cores_of(usage.cpu_series, averaged_over_s=usage.averaged_over_s, **playing)
+    return cpu, bytes_of(usage.memory_series, **playing)
 
 
 def _memory_annotations(played: Mapping[str, Usage]) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
+from baselines.replay import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import FIRST_BYTES, FIRST_CORES
 from recommender.policies.histogram import HistogramSession

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from harm_bench.playing import START_S, Contender, Play
-from harm_bench.simulated.metrics import Distortion, Usage, clock_ahead, negated, outage
+from harm_bench.simulated.cluster import Distortion, Usage, clock_ahead, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.cluster import Cluster, Metrics
 from harm_bench.simulated.default import DefaultRecommender, labels_of
-from harm_bench.simulated.metrics import Metrics
 from harm_bench.simulated.pods import Kind, Workload
 from harm_bench.worlds import steady
 from tests.scripts.harm_bench.worked import GIB, MIDNIGHT_S, workload
