@@ -84,6 +84,9 @@ class Containers:
         self.refused: list[tuple[Instance, str]] = []
         self._free: list[int] = []
 
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members.values())
+
     def adopt(self, model: PhaseModel) -> None:
         """Switch to another model: the kept rows are labelled again, everything else stays.
 
@@ -93,7 +96,7 @@ class Containers:
         foresight.set_objectives(*self.foresight.objectives)
         for state in (tracker.state, foresight.state):
             state.grow(len(self.rows))
-        members = list(self.members.values())
+        members = list(self)
         labels = self.rows.relabel(slots_of(members), tracker.observe)  # may raise: nothing has changed so far
         self.model, self.foresight, self.tracker = model, foresight, tracker
         self.arrays.table[:] = SHARED_TABLE

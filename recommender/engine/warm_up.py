@@ -37,7 +37,7 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         now_s = cell * step_s
         fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
-    members, ones = list(fleet.members.values()), np.ones((CONTAINERS, 2))
+    members, ones = list(fleet), np.ones((CONTAINERS, 2))
     fleet.judge(slots := slots_of(members), ones, ones)
     fleet.relabel(members)  # as after a restart
     fleet.update_history(slots)

@@ -94,7 +94,7 @@ def test_a_spike_in_the_second_sample_of_a_cell_counts_as_one_in_the_first() -> 
             for sample, within_s in zip(samples, (0.2, 0.8), strict=True):
                 at_s = NOW_S + at + within_s
                 fleet.observe(Samples.of([(A, sample._replace(timestamp_s=at_s))]), at_s)
-    (one,), (other,) = first.members.values(), second.members.values()
+    (one,), (other,) = first, second
     np.testing.assert_array_equal(second.memory.run(other.slot).rises, first.memory.run(one.slot).rises)
     np.testing.assert_array_equal(second.curves.curve(other.slot).levels, first.curves.curve(one.slot).levels)
 

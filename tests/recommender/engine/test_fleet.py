@@ -272,8 +272,7 @@ def test_samples_taken_in_together_count_as_one_by_one(drawn: list[tuple[int, in
     assert [together.by_slot[slot].instance for slot in fresh.tolist()] == [instance for instance, _ in samples]
     for one in samples:
         apart.observe(Samples.of([one]))
-    found, expected = ([state_of(fleet, member) for member in fleet.members.values()] for fleet in (together, apart))
-    assert found == expected
+    assert [state_of(together, member) for member in together] == [state_of(apart, member) for member in apart]
 
 
 def state_of(fleet: Fleet, member: Member) -> list[object]:
