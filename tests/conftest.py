@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from recommender import model as models
 from recommender.compiling import drop_outdated
 from tests.longest_first import LONGEST_FIRST
 
@@ -54,15 +53,6 @@ def root_logger() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def bundled_model() -> Iterator[None]:
-    """Read the bundled model once: each time takes a tenth of a second."""
-    load, bundled = models.load, models.load(models.BUNDLED)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(models, "load", lambda name: bundled if str(name) == models.BUNDLED else load(name))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

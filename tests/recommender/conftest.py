@@ -1,11 +1,12 @@
-"""Runs the command line in this process: arguments in, exit code and both output streams out."""
+"""The command line in this process: arguments in, exit code and both output streams out; and the bundled model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from recommender import model as models
 from recommender.cli.common import run
 from recommender.cli.main import cli
 from tests.fakes.command_line import CommandResult
@@ -19,3 +20,12 @@ def phasewise(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult
         return CommandResult(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(autouse=True, scope="session")
+def bundled_model() -> Iterator[None]:
+    """Read the bundled model once: each time takes a tenth of a second."""
+    load, bundled = models.load, models.load(models.BUNDLED)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(models, "load", lambda name: bundled if str(name) == models.BUNDLED else load(name))
+        yield

@@ -142,12 +142,12 @@ class Hours:
 
 @pytest.fixture(scope="module")
 def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
-    """70 minutes, five of them without an API server, and twenty minutes after a restart."""
+    """An hour, five minutes of it without an API server, and a quarter of an hour after a restart."""
     file = tmp_path_factory.mktemp("hours") / "record"
     day, recorder = Outage(round_s=60.0), recorder_of(file)
-    for number, _ in enumerate(live(day, recorder, 70)):
+    for number, _ in enumerate(live(day, recorder, 60)):
         day.away = 30 <= number < 35
-    *_, last = live(day, recorder, 20)
+    *_, last = live(day, recorder, 15)
     recorder.close()
     assert (last.engine.groups.arrays.killed_s > START_S).any()
     return Hours(file, day, last.engine)
@@ -172,12 +172,11 @@ def state_of(engine: Engine) -> dict[str, list[bytes]]:
     return found
 
 
-@pytest.mark.long
 def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_for_bit(hours: Hours) -> None:
     """Jobs of several classes start, run and end in ten places; rounds are a minute apart."""
     assert hours.day.class_states
     steps, targets, differences, last = replayed(hours.file)
-    assert (steps, differences) == (90, [])
+    assert (steps, differences) == (75, [])
     assert targets > 100
     replayed_state, recorded_state = state_of(last.engine), state_of(hours.engine)
     assert {name for name, state in replayed_state.items() if state != recorded_state[name]} == set()
