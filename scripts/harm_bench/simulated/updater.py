@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harm_bench.simulated.admission import capped_recommendation, resources_for
-from harm_bench.simulated.controllers import evict
+from harm_bench.simulated.controllers import capped_recommendation, evict, resources_for
 from harm_bench.simulated.kubelet import request_resize
 from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
 from recommender.records import CPU, MEMORY

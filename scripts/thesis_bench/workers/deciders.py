@@ -59,7 +59,7 @@ class Default:
         return math.inf
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        return place_as_default(play, job, [len(play.on(worker)) for worker in range(len(play.capacity_cores))])
+        return place_as_default(play, job, [len(play.on(worker)) for worker in range(len(play.workers))])
 
     def decide(self, play: Play) -> Iterable[Move]:
         return ()

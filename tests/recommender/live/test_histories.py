@@ -70,8 +70,8 @@ def view(server: Server, clock: Clock) -> ClusterView:
 def test_no_checkpoint_is_written_while_the_history_of_a_vpa_is_being_fetched(
     view: ClusterView, status: str, written: list[ObjectKey]
 ) -> None:
-    view._vpas.put(a_vpa() | {"status": {"conditions": [{"type": "FetchingHistory", "status": status}]}})
-    view._vpas.put(a_vpa("other"))
+    view._vpas._put(a_vpa() | {"status": {"conditions": [{"type": "FetchingHistory", "status": status}]}})
+    view._vpas._put(a_vpa("other"))
     built: list[ObjectKey] = []
 
     def builder_for(key: ObjectKey) -> Callable[[], Mapping[str, Mapping[str, Any]]]:
@@ -89,7 +89,7 @@ def test_checkpoints_are_listed_for_a_new_vpa_only_if_it_may_have_some(server: S
     def lists(vpa: ObjectKey, created_s: float) -> int:
         before, raw = server.lists, a_vpa(vpa.name)
         raw["metadata"] |= {"uid": f"{vpa}-{created_s}", "creationTimestamp": format_time(created_s)}
-        view._vpas.put(raw)
+        view._vpas._put(raw)
         view.load_histories()
         return server.lists - before
 
@@ -108,7 +108,7 @@ def test_checkpoints_are_listed_for_a_new_vpa_only_if_it_may_have_some(server: S
 def test_a_checkpoint_is_deleted_for_its_age_only_once_the_clock_has_run_evenly_for_an_hour(
     view: ClusterView, clock: Clock
 ) -> None:
-    view._vpas.put(a_vpa())
+    view._vpas._put(a_vpa())
     assert view.collect_checkpoints() == []
     clock.sleep(STEADY_S)
     assert view.collect_checkpoints() == ["ns/job-main"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harm_bench.simulated.admission import resources_for
 from harm_bench.simulated.cluster import Metrics, clock_ahead, negated, outage
+from harm_bench.simulated.controllers import resources_for
 from harm_bench.simulated.pods import NONE, Autoscaler, Node, Policy, Resources, Window
 from harm_bench.worlds import noisy, phases, steady, wave
 from recommender.records import CPU, MEMORY, Amounts
