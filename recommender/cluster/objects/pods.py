@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
@@ -187,7 +188,7 @@ def read_pod(raw: Fields) -> Pod:
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
         tolerations=tuple(
-            Toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
+            _toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
             for one in spec.children("tolerations")
         ),
         created_s=or_nan(metadata.time_s("creationTimestamp")),
@@ -239,3 +240,7 @@ def _read_termination(state: Fields) -> Termination | None:
         return None
     end = state.child("terminated")
     return Termination(end.text("reason"), end.time_s("startedAt"), end.time_s("finishedAt"), end.integer("exitCode"))
+
+
+_toleration = lru_cache(maxsize=1024)(Toleration)
+"""Cached: every pod has the same two default tolerations."""

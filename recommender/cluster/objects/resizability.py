@@ -8,6 +8,7 @@ Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] | N
     """Read the spec of a pod or a template; `qos`, the `qosClass` in the status, and `labels` are those of a pod."""
     containers = [container.child("resources") for container in spec.children("containers")]
     initial = [container.child("resources") for container in spec.children("initContainers")]
-    return Resizability(
+    return _shared(
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
         frozenset(
@@ -78,6 +79,9 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] | N
         "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text("kubernetes.io/os")),
         labels is not None and labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
+
+
+_shared = lru_cache(maxsize=64)(Resizability)
 
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
@@ -130,7 +134,15 @@ def read_templates(spec: Fields) -> Templates:
         found.add(resizability)
         for name, pair in requests:
             declared.setdefault(name, set()).add(pair)
-    return Templates(frozenset(found), {name: pair for name, (pair, *others) in declared.items() if not others})
+    return _shared_templates(
+        frozenset(found), tuple(sorted((name, *pairs) for name, pairs in declared.items() if len(pairs) == 1))
+    )
+
+
+@lru_cache(maxsize=256)
+def _shared_templates(resizability: frozenset[Resizability], declared: tuple[tuple[str, Pair], ...]) -> Templates:
+    """Cached, since thousands of controllers have equal templates."""
+    return Templates(resizability, MappingProxyType(dict(declared)))
 
 
 def _templates_in(raw: Any) -> Iterator[Any]:
