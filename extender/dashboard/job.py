@@ -71,8 +71,8 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     if not condition.raw or condition.text("reason") == GATED:
         return pod
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
-    return RefusedPod(**known, refusal=condition.text("message")[:MAX_MESSAGE],
-                      refused_since_s=or_nan(condition.time_s("lastTransitionTime")))  # fmt: skip
+    since_s = or_nan(condition.time_s("lastTransitionTime"))
+    return RefusedPod(**known, refusal=condition.text("message")[:MAX_MESSAGE], refused_since_s=since_s)
 
 
 KILLED = "OOMKilled"
