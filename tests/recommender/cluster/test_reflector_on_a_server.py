@@ -118,7 +118,7 @@ def test_changes_and_deletions_around_an_outage_are_seen_afterwards(
     with cluster.without("kube-apiserver"):
         wait_until(lambda: quick.problem and late.problem, "both to notice", timeout_s=5)
         assert texts(quick) == texts(late) == {"stays": "old", "changes": "old", "goes": "old"}
-    late._version = "1"  # from before the restart, as after a long outage: the server no longer has it
+    late._resource_version = "1"  # from before the restart, as after a long outage: the server no longer has it
 
     api.patch(f"{maps}/changes", {"data": {"text": "new"}})
     api.delete(f"{maps}/goes")
