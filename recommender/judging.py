@@ -55,7 +55,7 @@ def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = 
     return max(1, round(samples))
 
 
-Limits = Literal["follow", "stay", "none"]
+MemoryLimits = Literal["follow", "stay", "none"]
 
 FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
 """After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
@@ -69,7 +69,7 @@ class ClusterRules:
     restart_s: float = 120.0  # duration of a restart
     checkpoint_every_s: float = math.inf  # age between checkpoints of a run; infinite: a kill loses all of it
     # Memory limit, above which use kills: it follows the request, stays as declared, or there is none.
-    limits: Limits = "follow"
+    limits: MemoryLimits = "follow"
     recreates: bool = False  # whether a resize recreates the container, and so costs as much as a kill
     # Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
     resizes_waiting: bool = False
@@ -80,7 +80,7 @@ def after_kill(had_bytes: float) -> float:
     return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 
-def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
+def fixed_limits(declared_bytes: FloatArray, limits: MemoryLimits) -> FloatArray:
     """Part of the memory limit below which use never kills, float64 (n,), from the declared limit, NaN without one."""
     if limits == "follow":
         return np.zeros(len(declared_bytes))

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from extender.pods.curves import Curve, constant, total
-from extender.pods.pod import FORECAST, HISTORY, NO_CURVES, SIZE_ANNOTATION, Container, DemandCurves, Pair, Pod, Profile
+from extender.pods.pod import FORECAST, HISTORY, NO_CURVES, SIZE_ANNOTATION, Container, DemandCurves, Pod, Profile
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.errors import Misuse
 from recommender.units import BYTES_PER_GIB

@@ -15,6 +15,7 @@ from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest, gpu_offer,
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import (
     MAX_BYTES,
@@ -30,7 +31,6 @@ from recommender.cluster.workloads.workload_class import workload_class
 from recommender.records import or_nan
 from recommender.units import format_duration
 
-Pair = tuple[float, float]  # (cpu_cores, memory_bytes), NaN where absent
 PREFIX = "phasewise.dev/"
 WEIGHTS_ANNOTATION = f"{PREFIX}weights"  # scorer weights for this pod: `complement=3,specon=1`
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.pods.gpus import MILLI_PER_GPU, GpuRequest
-from extender.pods.pod import Pair
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from extender.view.devices import Floats, Mix, fullest_with_room
+from recommender.cluster.objects.quantities import Pair
 
 
 class Free(NamedTuple):

@@ -17,13 +17,14 @@ import numpy as np
 import orjson
 
 from extender.pods.footprint import PodName
-from extender.pods.pod import Node, Pair, Pod, Profile, pod_reader, profile_reader, read_node
+from extender.pods.pod import Node, Pod, Profile, pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
+from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage

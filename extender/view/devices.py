@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.gpus import MILLI_PER_GPU, GpuOffer, GpuRequest
-from extender.pods.pod import Pair
+from recommender.cluster.objects.quantities import Pair
 
 Floats = NDArray[np.floating]
 GpuShares = tuple[tuple[int, float], ...]  # (GPU index, thousandths) of one pod on its node

@@ -16,9 +16,10 @@ from extender.pods import footprint
 from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.gpus import GpuOffer
-from extender.pods.pod import Node, Pair, Pod
+from extender.pods.pod import Node, Pod
 from extender.view.devices import DemandMix, DeviceTable
 from extender.view.snapshot import Floats, NameTable, Snapshot
+from recommender.cluster.objects.quantities import Pair
 from recommender.records import CPU
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8

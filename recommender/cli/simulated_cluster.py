@@ -13,7 +13,7 @@ from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
-from recommender.judging import ClusterRules, Limits, interval_s
+from recommender.judging import ClusterRules, MemoryLimits, interval_s
 from recommender.records import OOM_EXIT_CODE, Played, Progress, UsageSeries
 from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
 from recommender.units import counted, format_duration
@@ -54,7 +54,7 @@ class ClusterOptions:
         "Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
     )
     restart_s: float = _option("--restart-time", DURATION, "Time that a restart takes.", default="2m")
-    limits: Limits = _option(
+    limits: MemoryLimits = _option(
         "--limits",
         click.Choice(["follow", "stay", "none"]),
         "Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",

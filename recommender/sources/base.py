@@ -31,9 +31,6 @@ NAME_COLUMNS = ("namespace", "pod", "container")
 
 _VALUE, _LABEL = "value ", "label "
 
-Progress = Callable[[str, int, int], None]
-"""Called with (task, done, total)."""
-
 
 @dataclass(frozen=True)
 class ReadOptions:

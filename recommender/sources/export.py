@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from recommender.errors import BadInput, Misuse, NotEnoughData
 from recommender.files import atomic_write, atomic_write_bytes
+from recommender.records import Progress
 from recommender.sources import parquet
 from recommender.sources.base import (
     CPU_COLUMN,
@@ -29,7 +30,6 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
-    Progress,
 )
 from recommender.sources.paths import UNFINISHED_SUFFIX
 from recommender.sources.prometheus_api import PrometheusClient

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from recommender.errors import BadInput
-from recommender.records import FloatArray, UsageSeries
+from recommender.records import FloatArray, Progress, UsageSeries, no_progress
 from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
-from recommender.sources.base import CPU_COLUMN, Origins, Progress, RawSamples, Reader, ReadOptions
+from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, ReadOptions
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps, resolve
 from recommender.sources.delimited import open_csv
@@ -46,7 +46,7 @@ def open_source(
     options: ReadOptions | None = None,
     *,
     memory_budget_bytes: int | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = no_progress,
 ) -> SeriesSource:
     """Read, check and sort recorded metrics.
 

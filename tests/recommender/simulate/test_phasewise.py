@@ -12,7 +12,7 @@ from recommender import model as models
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Ended
 from recommender.engine.options import Options
-from recommender.judging import Limits, ReplayOptions, decision_positions
+from recommender.judging import ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
@@ -151,7 +151,7 @@ def test_start_and_end_of_a_run_reach_the_engine(
 
 @pytest.mark.parametrize(("limits", "limit_bytes"), [("follow", 4 * GIB), ("stay", math.nan)])
 def test_runs_are_not_repeated_and_have_a_memory_limit_if_limits_follow(
-    bundled: PhaseModel, limits: Limits, limit_bytes: float
+    bundled: PhaseModel, limits: MemoryLimits, limit_bytes: float
 ) -> None:
     none, has = np.empty(0, np.int64), np.array([[1.0, 4 * GIB]])
     observed = RoundInput(Round(START, none, none, [0], []), np.empty((0, 2)), [], has, [])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, Limits, ReplayOptions
+from recommender.judging import ClusterRules, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome
@@ -112,7 +112,7 @@ def test_a_pending_recommendation_does_not_undo_the_increase_of_a_kill() -> None
 def test_if_limits_stay_only_usage_above_the_declared_limit_kills() -> None:
     """From 2 GiB three bumps by a fifth reach 3 GiB, and three more 5 GiB; from a limit of 4 GiB two reach 5 GiB."""
     one = trace([1, 3, 5], declared=(1.0, 4.0))
-    kinds: tuple[tuple[Limits, int], ...] = (("follow", 6), ("stay", 2), ("none", 0))
+    kinds: tuple[tuple[MemoryLimits, int], ...] = (("follow", 6), ("stay", 2), ("none", 0))
     for limits, kills in kinds:
         setup = rules(limits=limits)
         outcome, _ = playing(one, {0: recommended(2)}, setup)
@@ -120,7 +120,9 @@ def test_if_limits_stay_only_usage_above_the_declared_limit_kills() -> None:
 
 
 @pytest.mark.parametrize("limits", ["follow", "stay"])
-def test_a_container_that_is_known_to_have_no_limit_is_not_killed_and_resized_below_its_usage(limits: Limits) -> None:
+def test_a_container_that_is_known_to_have_no_limit_is_not_killed_and_resized_below_its_usage(
+    limits: MemoryLimits,
+) -> None:
     unlimited = replace(trace([3, 3, 5]).series, facts=RunFacts(limits=(np.inf, np.inf)))
     (outcome,) = play([Trace(unlimited, 0)], Scripted({0: recommended(2)}), rules(limits=limits), STEP_S)
     assert (gib_from(outcome), outcome.marks["killed"]) == ([(0, 4.0), (1, 2.0)], [])
@@ -247,7 +249,7 @@ def test_a_declared_change_loses_nothing_under_static_also_where_a_resize_recrea
     recreates=st.booleans(),
 )
 def test_the_kills_that_are_counted_are_those_that_were_simulated(
-    memory: list[float], targets_gib: dict[int, float], delay: float, limits: Limits, *, recreates: bool
+    memory: list[float], targets_gib: dict[int, float], delay: float, limits: MemoryLimits, *, recreates: bool
 ) -> None:
     """Judging from the allocations in force finds what happened."""
     one = trace([1.0, *memory, 1.0], first=1)
@@ -277,7 +279,7 @@ def test_a_limit_that_stays_is_the_recorded_one_if_it_is_known(recorded_gib: flo
     limits=st.sampled_from(["follow", "stay", "none"]),
 )
 def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gave_it(
-    memory: list[float], limits: Limits
+    memory: list[float], limits: MemoryLimits
 ) -> None:
     """It fares as in the simulated cluster under a recommender that never recommends anything."""
     one = trace([1.0] * 5 + memory + [1.0], declared=(1.0, 1.0), first=4)

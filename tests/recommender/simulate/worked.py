@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules, Limits
+from recommender.judging import ClusterRules
 from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
 from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
 
@@ -41,7 +41,11 @@ def recommended(gib: float, cpu_cores: float = 1.0, width: float = 0.01) -> Cont
 
 
 def rules(
-    delay_s: float = 0.0, limits: Limits = "follow", *, recreates: bool = False, checkpoint_every_s: float = np.inf
+    delay_s: float = 0.0,
+    limits: MemoryLimits = "follow",
+    *,
+    recreates: bool = False,
+    checkpoint_every_s: float = np.inf,
 ) -> ClusterRules:
     return ClusterRules(delay_s, 120.0, checkpoint_every_s, limits, recreates)
 
