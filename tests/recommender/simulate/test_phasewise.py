@@ -12,7 +12,7 @@ from recommender import model as models
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Ended
 from recommender.engine.options import Options
-from recommender.judging import ReplayOptions, decision_positions
+from recommender.judging import MemoryLimits, ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts

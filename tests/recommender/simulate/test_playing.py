@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, ReplayOptions
+from recommender.judging import ClusterRules, MemoryLimits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome

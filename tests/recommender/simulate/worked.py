@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules
+from recommender.judging import ClusterRules, MemoryLimits
 from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
 from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
 
