@@ -39,6 +39,9 @@ MIN_RETRY_S, MAX_RETRY_S = 2.0, 300.0
 """Pauses before a move that could not continue is tried again: its Job may never accept a record, as its owner decides
 how full its annotations are."""
 
+CONFIRM_S = 10.0
+"""A job is late once it has been overdue for so long: after an outage the first look may be at what was before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
@@ -73,6 +76,7 @@ class _UnderWay:
     namespace: str
     began_s: float
     evicted_s: float = -math.inf
+    overdue_s: float = math.inf  # first seen overdue
     not_evicted: str = "it could not be requested in time"
     backoff: Backoff = field(default_factory=_backoff)
     retry_s: float = -math.inf  # time of the next attempt
@@ -156,6 +160,9 @@ class MoveGate:
         elif not gone:
             yield from self._evict(job, record)
         elif age_s > self._limits.return_timeout_s:
+            known.overdue_s = min(known.overdue_s, self._monotonic())
+            if self._monotonic() - known.overdue_s < CONFIRM_S:
+                return
             self._store.bar_class(job, record)
             self._record_end(job, replace(record, outcome=Outcome.LATE))
             within = f"within {self._limits.return_timeout_s:.0f} s"
