@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from recommender.errors import PhasewiseError
 from recommender.sources import spill
+from recommender.sources.columns import resolve
+from recommender.sources.delimited import open_csv
 from recommender.sources.files import ReadOptions, open_source
 from tests.recommender.sources.writing import HEADER, csv_text, plain_rows, write
 
@@ -28,6 +31,15 @@ def test_a_feature_may_have_the_name_of_an_internal_column(tmp_path: Path) -> No
     assert series.features["row"].tolist() == [0, 1, 2, 3, 4, 5]
     assert series.features["time_s"].tolist() == [0, 2, 4, 6, 8, 10]
     assert series.features["cpu_cores"].tolist() == series.usage[:, 0].tolist()
+
+
+@pytest.mark.parametrize("rows", [100, 200_000], ids=["all of it read", "its beginning read"])
+def test_a_gzipped_file_counts_as_much_as_its_text_however_well_it_is_compressed(rows: int, tmp_path: Path) -> None:
+    """A fleet of idle containers: compressed to less than a hundredth."""
+    text = f"{HEADER}\n" + "1700000000,idle-container-of-a-long-name,0.0,1048576\n" * rows
+    plain, gzipped = write(tmp_path / "use.csv", text), write(tmp_path / "use.csv.gz", text)
+    estimates = [open_csv(file, partial(resolve, ReadOptions())).estimated_bytes for file in (plain, gzipped)]
+    assert estimates[1] == pytest.approx(estimates[0], rel=0.1)
 
 
 def test_a_full_disk_is_reported_and_no_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
