@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
+from recommender.phases.graph import (
+    CENSORED,
+    DWELL_BUCKETS,
+    ENDED,
+    FOLLOWER_PRIOR_COUNT,
+    Context,
+    PhaseGraph,
+    Run,
+    min_steps,
+)
 from recommender.records import FloatArray
 
 OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
@@ -100,13 +109,13 @@ class GraphPredictor:
         """
         if not history:
             raise BadInput("an empty history has no context", remedy="Give at least the present run.")
-        context, remaining = Context.of(history), self.graph.remaining_steps()
-        known = all(phase < self.graph.n_phases for phase in context.phases[:2])
+        latest = Context.of(history[-2:])
+        known = all(phase < self.graph.n_phases for phase in latest.phases)
         return {
             "steps": [_step_document(step) for step in self.steps(history)],
             "next_phase": {str(phase): share for phase, share in self.next_phase(history).items()},
             "end_if_over": float(self._after(history)[-1]),
-            "expected_remaining_samples": float(remaining[context.place]) if known else None,
+            "expected_remaining_samples": self._remaining_steps(latest) if known else None,
         }
 
     def score(self, sequences: Iterable[Sequence[Run]]) -> GraphScore:
@@ -125,6 +134,22 @@ class GraphPredictor:
                 "No container changes its phase: there is no transition to score. Give longer sequences."
             )
         return GraphScore(len(correct), float(np.mean(correct)), float(np.mean(losses)))
+
+    def _remaining_steps(self, context: Context) -> float:
+        """Expected further dwell in a context; the phases are numbered anew, as tables grow with the cube of those."""
+        contexts = self.graph.contexts
+        phases = {phase for known, visits in contexts.items() for phase in (*known.phases, *visits.following)}
+        present = {*phases, *context.phases} - {ENDED, CENSORED}
+        number = {ENDED: ENDED, CENSORED: CENSORED} | {phase: at for at, phase in enumerate(sorted(present))}
+
+        def renumbered(known: Context) -> Context:
+            return Context(tuple(number[phase] for phase in known.phases), known.dwells)
+
+        graph = PhaseGraph(len(present))
+        for known, visits in contexts.items():
+            following = {number[phase]: times for phase, times in visits.following.items()}
+            graph.add(renumbered(known), following, visits.samples)
+        return float(graph.remaining_steps()[renumbered(context).place])
 
     def _after(self, runs: Sequence[Run]) -> FloatArray:
         """float64 (phases + 1,): probability of each phase, and of the end, if the present run ends."""

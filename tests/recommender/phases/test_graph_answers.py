@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import PhaseGraph, Run, runs_of
+from recommender.phases.graph import Context, PhaseGraph, Run, runs_of
 from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPredictor
 from recommender.phases.graph_io import to_networkx
 from recommender.sources.sequences import read_sequences
@@ -92,6 +92,18 @@ def test_an_explanation_lists_the_matching_contexts_and_their_counts() -> None:
     assert explanation["next_phase"]["0"] > 0.9
     assert explanation["end_if_over"] < 0.05
     assert predictor.explain([(1, 4), (9, 1)])["expected_remaining_samples"] is None
+
+
+def test_an_explanation_takes_memory_for_the_phases_that_occur_not_for_their_numbers() -> None:
+    """Tables for a thousand phases would take 8 GB."""
+    number = [2, 500, 700, 998, 999]
+    history = [(1, 4), (3, 5)]
+    far = fit([[(number[phase], steps) for phase, steps in runs] for runs in EXAMPLES])
+    explanation = far.explain([(number[phase], steps) for phase, steps in history])
+    assert far.graph._tables is None
+    expected = fit(EXAMPLES).graph.remaining_steps()[Context.of(history).place]
+    assert explanation["expected_remaining_samples"] == pytest.approx(expected)
+    assert far.explain([(7, 3)])["expected_remaining_samples"] is not None, "a number that no run has"
 
 
 def test_a_score_counts_every_change_of_phase_once() -> None:
