@@ -146,6 +146,30 @@ def test_draw_writes_reproducible_png_dot_and_graphml(graph: Path, tmp_path: Pat
     assert nx.read_graphml(tmp_path / "drawn.graphml").edges["1", "3"]["count"] == 2
 
 
+def test_fit_refuses_to_write_json_under_the_name_of_a_picture(
+    small: Path, tmp_path: Path, phasewise: Phasewise
+) -> None:
+    for suffix in (".graphml", ".dot", ".PNG"):
+        ended = phasewise("graph", "fit", small, "-o", tmp_path / f"graph{suffix}")
+        assert ended.code == 2
+        assert "this is written as JSON" in ended.err
+    assert list(tmp_path.iterdir()) == [small]
+
+
+def test_no_command_overwrites_what_it_reads(graph: Path, small: Path, phasewise: Phasewise) -> None:
+    before = graph.read_bytes(), small.read_bytes()
+    for arguments in (
+        ("score", graph, small, "--json", small),
+        ("score", graph, small, "--json", graph),
+        ("explain", graph, small, "--container", "a", "--json", graph),
+        ("prototypes", small, "--json", small),
+    ):
+        ended = phasewise("graph", *arguments)
+        assert ended.code == 2
+        assert "this command reads it" in ended.err
+    assert (graph.read_bytes(), small.read_bytes()) == before
+
+
 @pytest.mark.option("phasewise graph prototypes", "--json")
 def test_prototypes_are_listed(small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     listed = tmp_path / "p.json"
