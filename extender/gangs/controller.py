@@ -94,7 +94,7 @@ class Controller:
         self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=lambda *_: self.loop.wake())
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
-        self.ledger = Ledger(api, namespace, monotonic)  # the reservations; other writers must hold its lock
+        self.ledger = Ledger(api, namespace, clock, monotonic)  # the reservations; other writers must hold its lock
         self._admitter = Admitter(api, self.ledger, leads, self._gate_removed)
         self._gates_removed: dict[str, float] = {}
         self._failures: dict[tuple[str, str], _Failure] = {}

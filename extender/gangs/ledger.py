@@ -15,12 +15,12 @@ from extender.gangs.affinity import NodeConstraints
 from extender.gangs.gang import Gang
 from extender.gangs.member import GATE, RESERVED_NODE, Member, Requirements
 from extender.gangs.plan import Assignment
-from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, reservations_data
+from extender.pods.reservations import CONFIG_MAP, Reservation, Reservations, read_reservations, reservations_data
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import CONFIG_MAPS, PODS, path_of
-from recommender.units import MonotonicClock
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +30,17 @@ UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does n
 
 class Ledger:
     """The reservations, cached; every method raises `ApiError` if a request fails. Only the leader writes them: a write
-    by anybody else makes our next one fail with a conflict, and the reservations are read again."""
+    by anybody else makes our next one fail with a conflict, and the reservations are read again. Those of moves are
+    left out once they have expired."""
 
-    def __init__(self, api: Api, namespace: str, monotonic: MonotonicClock = time.monotonic) -> None:
+    def __init__(
+        self, api: Api, namespace: str, clock: WallClock = time.time, monotonic: MonotonicClock = time.monotonic
+    ) -> None:
         self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)
         self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None
-        self._reservations: Sequence[Reservation] = ()
+        self._stored: Sequence[Reservation] = ()
+        self._in_force = Reservations(clock, monotonic)
         self.problem = ""  # why nothing can be reserved; empty if it can
         self.lock = threading.RLock()  # held from read to write, as two threads do both
 
@@ -50,11 +54,14 @@ class Ledger:
         """The reservations as last read or written."""
         if self._object is None:
             self._store(self._call(lambda: self._api.get(self._path)))
-        return self._reservations
+        in_force = self._in_force.active()
+        return [each for each in self._stored if not each.needs or each in in_force]
 
     def write(self, reservations: Sequence[Reservation]) -> None:
         """Replace all reservations; no request is made if nothing changes."""
-        if list(reservations) != list(self.cached()):
+        if self._object is None:
+            self.cached()
+        if list(reservations) != list(self._stored):
             changed = {**(self._object or {}), "data": reservations_data(reservations)}
             self._store(self._call(lambda: self._api.replace(self._path, changed)))
 
@@ -70,10 +77,11 @@ class Ledger:
     def _store(self, raw: Mapping[str, Any]) -> None:
         self._object, self._cached_until_s = raw, self._monotonic() + CACHE_TTL_S
         try:
-            self._reservations = read_reservations(raw)
+            self._stored = read_reservations(raw)
         except BadObject as error:
             log.warning("the reservations cannot be parsed and are ignored: %s", error)
-            self._reservations = ()
+            self._stored = ()
+        self._in_force.put(self._stored)
 
 
 def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation]) -> Iterator[Member]:
@@ -86,7 +94,8 @@ def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation
 def still_needed(
     reservations: Iterable[Reservation], pods: Iterable[Member], stale: Iterable[Member], now_s: float
 ) -> list[Reservation]:
-    """The reservations that have not expired and whose pods are not all bound, finished or gone, without stale pods.
+    """The reservations of moves, and those that have not expired and whose pods are not all bound, finished or gone,
+    without stale pods.
 
     A pod that is not seen may be deleted, or our watch may lag behind that of a former leader: it counts as gone
     `UNSEEN_S` after its reservation. Otherwise pods that are created and deleted again and again would fill the object.
@@ -96,10 +105,10 @@ def still_needed(
 
     def needed(each: Reservation) -> bool:
         gone = abs(now_s - each.since_s) >= UNSEEN_S
-        return bool(each.needs) or not all(placed.get(uid, gone) for uid in each.nodes)
+        waiting = not all(placed.get(uid, gone) for uid in each.nodes)
+        return bool(each.needs) or (waiting and each.remaining_s(now_s) > 0.0)
 
-    valid = (each.without(stale_uids) for each in reservations if each.remaining_s(now_s) > 0.0)
-    return [each for each in valid if needed(each)]
+    return [each for each in (one.without(stale_uids) for one in reservations) if needed(each)]
 
 
 def replacement_uid(uid: str) -> str:
@@ -110,7 +119,7 @@ def replacement_uid(uid: str) -> str:
 def replacement_members(reservations: Iterable[Reservation], now_s: float) -> Iterator[Member]:
     """A placeholder for the replacement of each pod being moved: it occupies the new node from now on."""
     for each in reservations:
-        if each.needs and each.remaining_s(now_s) > 0.0:
+        if each.needs:
             key = ObjectKey(each.namespace, each.gang)
             requirements = Requirements(tuple(sorted(each.needs.items())), NodeConstraints())
             for uid, node in each.nodes.items():
@@ -132,7 +141,7 @@ def hand_over_reservations(
     found = []
     for each in reservations:
         replacement = gated.get((each.namespace, each.gang))
-        if each.needs and replacement is not None and uids.isdisjoint(each.nodes) and each.remaining_s(now_s) > 0.0:
+        if each.needs and replacement is not None and uids.isdisjoint(each.nodes):
             node = next(iter(each.nodes.values()))
             found.append(Reservation(each.namespace, each.gang, round(now_s, 3), hold_s, {replacement.uid: node}))
         else:

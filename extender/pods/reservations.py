@@ -135,21 +135,21 @@ class Reservations:
 
     def node_of(self, uid: str) -> str:
         """The node reserved for a pod; empty for none."""
-        return next((node for each in self._active() if (node := each.nodes.get(uid))), "")
+        return next((node for each in self.active() if (node := each.nodes.get(uid))), "")
 
     def replacement_of(self, uid: str) -> Pod | None:
         """A placeholder for the replacement of a pod that is being moved; None for other pods."""
-        return next((_replacement(each) for each in self._active() if each.needs and uid in each.nodes), None)
+        return next((_replacement(each) for each in self.active() if each.needs and uid in each.nodes), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods that it is reserved for, including bound ones."""
-        active = self._active()
+        active = self.active()
         if len(active) == 1:
             return active[0].uids_by_node
         nodes = {node for each in active for node in each.uids_by_node}
         return {node: [uid for each in active for uid in each.uids_by_node.get(node, ())] for node in nodes}
 
-    def _active(self) -> Sequence[Reservation]:
+    def active(self) -> Sequence[Reservation]:
         now_s = self._monotonic() if self._all else 0.0
         return [each for each, until_s in self._all if now_s < until_s]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.gangs.ledger import Ledger, hand_over_reservations, replacement_members
+from extender.gangs.ledger import Ledger, hand_over_reservations, replacement_members, still_needed
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.gate import CONFIRM_S, MoveEvent, MoveGate, MoveLimits
@@ -61,10 +61,10 @@ class World:
     def start_controller(self) -> None:
         """Start a controller, which knows only what was written."""
         api = cast(Api, self.api)
-        self.ledger = Ledger(api, "kube-system", monotonic=lambda: 10.0 * self.at_s)
+        clocks = (lambda: NOON_S + self.at_s + self.ahead_s, lambda: self.at_s)
+        self.ledger = Ledger(api, "kube-system", *clocks)
         self.store = MoveStore(api)
         self.store._jobs, self.store._profiles = cast(Any, self.api.jobs), cast(Any, self.profiles)
-        clocks = (lambda: NOON_S + self.at_s + self.ahead_s, lambda: self.at_s)
         self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.store, LIMITS, *clocks)
 
     def move(self, name: str = "a", algorithm: Algorithm = Algorithm.REALLOCATE) -> PlannedMove:
@@ -214,13 +214,25 @@ def test_a_job_that_came_back_during_an_outage_is_not_late(world: World) -> None
     assert world.refusal("b") == ""
 
 
-def test_a_clock_that_is_set_forward_makes_no_move_late(world: World) -> None:
+def test_a_reservation_ends_in_time_even_if_nobody_continues_its_move(world: World) -> None:
+    """Moves were turned off. The next write of the ledger leaves it out."""
+    world.start_move()
+    for after_s, held in ((299.0, 1), (2.0, 0)):
+        world.at_s += after_s
+        assert len(world.ledger.read()) == held
+    world.ledger.write([])
+    assert world.api.reserved == {}
+
+
+def test_a_clock_that_is_set_forward_ends_no_reservation_and_makes_no_move_late(world: World) -> None:
     """Otherwise the class would be barred from moves for good."""
     world.start_move()
     world.pod_ends()
     world.advance()
     world.ahead_s = 3600.0
     assert world.advance() == []
+    reservations = world.ledger.read()
+    assert still_needed(reservations, [], [], NOON_S + world.ahead_s) == reservations != []
     world.replacement_runs()
     (event,) = world.advance()
     assert (event.reason, event.text) == ("MoveDone", "runs on n1 6 s after it was moved")

@@ -37,7 +37,7 @@ def mover_of(
         cast(Api, api),
         lambda: True,
         lambda: (pods, nodes(4)),
-        Ledger(cast(Api, api), "kube-system"),
+        Ledger(cast(Api, api), "kube-system", clock=lambda: NOON_S),
         planner or SpeConPlanner(),
         limits,
         period_s=0.0,
