@@ -110,7 +110,8 @@ class GroupArrays(SlotArrays):
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""
         today = int(now_s // DAY_S)
         for slot in set(groups[self.peak_day[groups] < today].tolist()):
-            passed = min(today - int(self.peak_day[slot]), PEAK_DAYS)
+            passed = today - int(self.peak_day[slot])
+            passed = passed if passed < PEAK_DAYS else 1  # or a clock that runs ahead for a moment forgets all
             self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
             self.peak_day[slot] = today
         record_peaks(groups, used_bytes, ages_s, PEAK_FACTOR, self.peak_bytes, self.peak_age_s)

@@ -56,8 +56,20 @@ def test_memory_peaks_of_the_latest_eight_days_are_kept_and_older_ones_forgotten
     assert groups.peak()[0] == 4 * GIB
     record(groups, 1.0, PEAK_DAYS * DAY_S)
     assert groups.peak()[0] == 2 * GIB
-    record(groups, 0.5, 100 * DAY_S)
-    assert groups.peak()[0] == 0.5 * GIB
+    record(groups, 0.5, 12 * DAY_S)
+    assert groups.peak()[0] == 1.5 * GIB
+
+
+def test_a_clock_that_runs_days_ahead_for_a_while_forgets_no_memory_peak() -> None:
+    groups = arrays()
+    record(groups, 4.0, NOW_S)
+    record(groups, 1.0, NOW_S + PEAK_DAYS * DAY_S)
+    groups.follow_clock(slice(None), NOW_S)
+    record(groups, 1.0, NOW_S)
+    assert groups.peak()[0] == 4 * GIB
+    for day in range(1, PEAK_DAYS):
+        record(groups, 1.0, NOW_S + day * DAY_S)
+    assert groups.peak()[0] == GIB, "it is forgotten as soon as any other"
 
 
 def test_the_age_of_a_peak_is_that_of_the_run_and_changes_with_a_clearly_higher_one() -> None:
