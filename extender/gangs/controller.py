@@ -208,18 +208,17 @@ class Controller:
         self._gates_removed[member.uid] = self._monotonic() + self._options.watch_lag_s
 
     def _write_events(self, notes: Sequence[Note]) -> None:
-        """Write events on some pods of each gang, if the text is new or due to be repeated."""
+        """Write events on some pods of each gang, if the text is new or due to be repeated; the longest due first."""
         left = self._options.max_events
-        for note in notes:
+        for note in sorted(notes, key=lambda note: self._last_event(note)[1]):
             pods = (note.gang.gated or note.gang.members)[: self._options.pods_with_events]
-            key, now_s = (note.gang.members[0].uid, note.reason), self._monotonic()
-            text, written_s = self._events_written.get(key, ("", -math.inf))
+            (text, written_s), now_s = self._last_event(note), self._monotonic()
             pause_s = self._options.repeat_event_s if text == note.text else self._options.changed_event_s
             if now_s - written_s < pause_s:
                 continue
             if (left := left - len(pods)) < 0:
                 return
-            self._events_written[key] = (note.text, now_s)
+            self._events_written[_event_key(note)] = (note.text, now_s)
             if note.reason == ADMITTED:
                 log.info("%s: %s", note.gang, note.message)
             warning, text = note.reason not in (ADMITTED, WAITING), f"gang {note.gang.short_name}: {note.message}"
@@ -227,8 +226,19 @@ class Controller:
                 if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
                     break
 
+    def _last_event(self, note: Note) -> tuple[str, float]:
+        """Text and time of the last event for this reason."""
+        return self._events_written.get(_event_key(note), ("", -math.inf))
+
     def _prune(self, notes: Sequence[Note]) -> None:
-        """Drop expired state, but keep the back-off of gangs that are still waiting."""
+        """Drop expired state, but keep the events and the back-off of gangs that are still waiting."""
         noted, now_s, repeat_s = {note.gang.key for note in notes}, self._monotonic(), self._options.repeat_event_s
-        self._events_written = {key: each for key, each in self._events_written.items() if now_s - each[1] < repeat_s}
+        written, texts = self._events_written, {_event_key(note) for note in notes}
+        self._events_written = {
+            key: each for key, each in written.items() if key in texts or now_s - each[1] < repeat_s
+        }
         self._failures = {key: each for key, each in self._failures.items() if key in noted or each.until_s > now_s}
+
+
+def _event_key(note: Note) -> tuple[str, str]:
+    return note.gang.members[0].uid, note.reason

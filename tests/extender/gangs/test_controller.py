@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.gangs.controller import Controller
+from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.gang import Gang, gangs_of
 from extender.gangs.ledger import Admitter, Ledger, NotLeading, gate_removal_patch
 from extender.gangs.member import GATE, RESERVED_NODE, Member
@@ -89,8 +89,10 @@ def gang_of(*members: Member) -> Gang:
     return found
 
 
-def controller_of(api: FakeApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
-    controller = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock)
+def controller_of(
+    api: FakeApi, *pods: Any, clock: Any = lambda: 100.0, options: ControllerOptions | None = None
+) -> Controller:
+    controller = Controller(cast(Api, api), lambda: True, options, clock=lambda: NOON_S, monotonic=clock)
     controller._jitter = random.Random(1)  # noqa: S311
     controller._pods = cast(Any, FakeReflector(*pods))
     controller._nodes = cast(Any, FakeReflector(node("n0"), node("n1")))
@@ -407,6 +409,19 @@ def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events(api: Fa
         now[0] += 60.0
     assert max(event_counts) <= 50
     assert sum(event_counts) <= 8 * 100 * (1 + 100 * 60 / 600), "each waiting gang gets an event every ten minutes"
+
+
+def test_every_waiting_gang_gets_an_event_before_any_gets_its_second(api: FakeApi) -> None:
+    """There are more than events can be repeated for: one gang a minute, repeated after ten."""
+    now = [100.0]
+    waiting = [member for n in range(15) for member in gang(f"g{n}", 2, cpu="99", age_s=1000.0 - n)]
+    options = ControllerOptions(max_events=2)
+    controller = controller_of(api, *waiting, options=options, clock=lambda: now[0])
+    for _ in range(30):
+        controller.reconcile()
+        now[0] += 60.0
+    pods = [event["involvedObject"]["name"] for event in api.events]
+    assert pods == [member.key.name for member in waiting] * 2
 
 
 def test_the_size_of_a_job_is_cached_for_a_while() -> None:
