@@ -17,7 +17,7 @@ from recommender.engine.band import banded_targets, safe_value
 from recommender.engine.classes import Classes, learn_finished_run
 from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
-from recommender.engine.containers import Containers
+from recommender.engine.containers import Containers, Member, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import DAY_S, TARGET
 from recommender.engine.groups import Groups
@@ -25,7 +25,6 @@ from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.memory import decide_memory, explain_memory
 from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted

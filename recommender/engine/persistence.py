@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recommender.engine.containers import MAX_GAP_CYCLES, Containers
-from recommender.engine.member import Member
+from recommender.engine.containers import MAX_GAP_CYCLES, Containers, Member
 from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import or_nan

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.compiling import compile_in_subprocess
+from recommender.engine.containers import NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Instance
-from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.class_runs import ClassRuns

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from recommender.engine.classes import Classes
+from recommender.engine.containers import Member, NewContainer
 from recommender.engine.engine import Engine, MakeFleet
 from recommender.engine.fleet import Fleet
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.member import Member, NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report

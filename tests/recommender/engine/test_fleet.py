@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.containers import MIN_KEPT_ROWS
+from recommender.engine.containers import MIN_KEPT_ROWS, Member, NewContainer
 from recommender.engine.fleet import ClassOnlyFleet, Fleet
 from recommender.engine.keys import Instance
-from recommender.engine.member import Member, NewContainer
 from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report

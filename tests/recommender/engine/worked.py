@@ -9,11 +9,11 @@ import numpy as np
 
 from recommender import model as models
 from recommender.engine.container_arrays import BY_FORECAST
+from recommender.engine.containers import NewContainer
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Running
-from recommender.engine.member import NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Memory, Samples
 from recommender.policies.histogram import HistogramAggregate, HistogramSession

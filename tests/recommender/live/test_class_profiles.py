@@ -11,8 +11,8 @@ import pytest
 from recommender.cluster.errors import ApiError, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
+from recommender.engine.containers import Member
 from recommender.engine.keys import Group, WorkloadKey
-from recommender.engine.member import Member
 from recommender.engine.persistence import pack, unpack
 from recommender.engine.tally import Report
 from recommender.live import class_profiles
