@@ -1,7 +1,7 @@
 """One worker that serves jobs in the order in which equal sharing would finish them, so that none ends much later.
 
-`phasewise.weights` and `EqualShareReference` give the rule and its source. `FairQueue` applies it to a node where
-jobs start and end, and returns CPU weights for the kernel.
+`weights` and `EqualShareReference` give the rule and its source. `FairQueue` applies it to a node where jobs start and
+end, and returns CPU weights for the kernel.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recommender.contention.phasewise import ForecastJob, weights
 from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining, remaining
 
 FINISH_TIME_UNCERTAINTY = 0.2  # error of a forecast finish time, as a share of the job's duration when it runs alone
 MIN_CORES = 0.01  # capacity assumed for a worker without free cores
+LATENESS_TOLERANCE_S = 1.0  # a smaller delay is below the accuracy of a forecast
 
 
 @dataclass(slots=True)
@@ -79,6 +79,102 @@ class EqualShareReference:
             for name, duration_s in zip(names, finish_times(capacity, left, [0.0] * len(left)), strict=True):
                 ends[name] = self.now_s + duration_s
         return ends
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastJob:
+    """A running job and the forecast of its remaining work."""
+
+    name: str
+    worker: int
+    left: Sequence[Stage]  # the stages still to be done
+    due_s: float  # when it would end under equal shares without moves
+    delay_s: float = 0.0  # time until it runs, while it is being moved
+    # The forecast is based on earlier runs of its class. Jobs are ordered only if all forecasts are.
+    foreseen: bool = True
+
+
+def order_of(jobs: Sequence[ForecastJob]) -> list[int] | None:
+    """Indices of the jobs by their due times; None if a job has no forecast by its class."""
+    if not all(job.foreseen for job in jobs):
+        return None
+    return sorted(range(len(jobs)), key=lambda index: (jobs[index].due_s, jobs[index].name))
+
+
+def weights(
+    jobs: Sequence[ForecastJob],
+    capacity_cores: float,
+    now_s: float,
+    before: Sequence[str] = (),
+    slack_s: Sequence[float] = (),
+    ratio: float = 8.0,
+    floor: float = 0.02,
+) -> Mapping[str, float]:
+    """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, but at least `floor`.
+
+    `before`: names in the previous order. Jobs due at about the same time keep it: forecasts fluctuate, and two jobs
+    that alternate both end late.
+    `slack_s`: error of each due time; zero by default.
+
+    Two jobs that each keep the worker of one core busy for ten seconds; equal shares would end both after twenty:
+
+    >>> ten = [Stage(10.0, 1.0)]
+    >>> weights([ForecastJob("a", 0, ten, due_s=20.1), ForecastJob("b", 0, ten, due_s=20.0)], 1.0, 0.0)
+    {'b': 1.0, 'a': 0.125}
+    """
+    order = order_of(jobs)
+    if order is None:
+        return {job.name: 1.0 for job in jobs}
+    slack_s = slack_s or [0.0] * len(jobs)
+    order = _advance_late_jobs(jobs, _keep_order(jobs, order, before, slack_s), capacity_cores, now_s, slack_s)
+    return {jobs[index].name: max(ratio**-rank, floor) for rank, index in enumerate(order)}
+
+
+def _keep_order(
+    jobs: Sequence[ForecastJob], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
+) -> list[int]:
+    """Restore the previous order of jobs whose due times differ by no more than their slack."""
+    ranks = {name: rank for rank, name in enumerate(before)}
+
+    def stays_first(second: int, first: int) -> bool:
+        """Whether the job that is now second was first before and is due within its slack."""
+        was_first = ranks.get(jobs[second].name, len(ranks)) < ranks.get(jobs[first].name, -1)
+        return was_first and jobs[second].due_s - jobs[first].due_s <= slack_s[second]
+
+    kept: list[int] = []
+    for index in order:
+        rank = len(kept)
+        while rank > 0 and stays_first(index, kept[rank - 1]):
+            rank -= 1
+        kept.insert(rank, index)
+    return kept
+
+
+def _advance_late_jobs(
+    jobs: Sequence[ForecastJob], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
+) -> list[int]:
+    """Move up the jobs that would miss their due time because they cannot use all cores alone.
+
+    Such a job, served last, runs alone at the end while cores are idle: it ends late, and so does the worker.
+    """
+    work, delays_s = [job.left for job in jobs], [job.delay_s for job in jobs]
+
+    def late_s(order: list[int]) -> list[float]:
+        ends_s = finish_times(capacity_cores, work, delays_s, order)
+        return [
+            max(0.0, now_s + end_s - job.due_s - slack) for job, end_s, slack in zip(jobs, ends_s, slack_s, strict=True)
+        ]
+
+    late = late_s(order)
+    while max(late, default=0.0) > LATENESS_TOLERANCE_S:
+        rank = order.index(late.index(max(late)))
+        if rank == 0:
+            break
+        swapped = [*order[: rank - 1], order[rank], order[rank - 1], *order[rank + 1 :]]
+        if sum(late_after := late_s(swapped)) >= sum(late):
+            break
+        order, late = swapped, late_after
+    return order
 
 
 class RunningJob(NamedTuple):

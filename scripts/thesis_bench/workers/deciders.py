@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recommender.contention import phasewise, specon
-from recommender.contention.fair_queue import EqualShareReference
+from extender.moves import phasewise, specon
+from extender.moves.board import Move
+from extender.moves.phasewise import MovableJob, MoveOptions
+from extender.moves.specon import TrackedJob
+from recommender.contention.fair_queue import EqualShareReference, ForecastJob, order_of, weights
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
-from recommender.contention.phasewise import ForecastJob, MoveOptions, order_of
 from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining
-from recommender.contention.specon import Move, TrackedJob
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.jobs import Run, TrainingJob
@@ -210,19 +211,19 @@ class Phasewise:
         self._stay.forget({run.name for run in play.ended})
         return self._stay
 
-    def _known(self, run: Run, due_s: float, now_s: float) -> ForecastJob:
+    def _known(self, run: Run, due_s: float, now_s: float) -> MovableJob:
         left = nonzero_remaining(self._expected[run.name], run.work_core_s, run.demand_cores)
-        return ForecastJob(
-            run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
-            foreseen=run.job.workload in self.classes,
+        return MovableJob(
+            run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.job.workload in self.classes,
+            run.moves, run.moved_s,
         )  # fmt: skip
 
-    def _share(self, play: Play, jobs: list[ForecastJob], moved: Mapping[str, int]) -> None:
+    def _share(self, play: Play, jobs: Sequence[ForecastJob], moved: Mapping[str, int]) -> None:
         by_name = {run.name: run for run in play.running}
         placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
         for number, worker in enumerate(play.workers):
             here = [job for job in placed if job.worker == number]
-            for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
+            for name, weight in weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
 
 

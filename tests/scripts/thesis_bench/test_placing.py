@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.contention.phasewise import ForecastJob
+from recommender.contention.fair_queue import ForecastJob
 from recommender.contention.sharing import Stage
 from thesis_bench.workers.deciders import added_s
 
