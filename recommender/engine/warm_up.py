@@ -31,7 +31,7 @@ def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     """Run a few synthetic containers for two cycles, one of them with an earlier run of its class."""
     rng, instances = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
-    runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32))])
+    runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32), 1.0)])
     fleet = Fleet(model, step_s, cycle_samples, lambda one: _introduce(one, runs if one == instances[0] else None))
     for cell in range(2 * cycle_samples + model.detector.lag):
         now_s = cell * step_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +21,7 @@ class DemandCurve:
     # float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
     # sample.
     levels: NDArray[np.float32]
-    # Mean use, which is less than demand where CPU was throttled; NaN if an earlier version did not store it.
-    used_cores: float = math.nan
+    used_cores: float  # mean use, which is less than demand where CPU was throttled
 
     @property
     def duration_s(self) -> float:
@@ -31,15 +29,9 @@ class DemandCurve:
         return self.step_s * len(self.levels)
 
     @property
-    def mean_cores(self) -> float:
-        """Mean use; of the demand where no use was stored."""
-        seen = self.levels[~np.isnan(self.levels[:, CPU]), CPU]
-        return float(seen.mean(dtype=np.float64)) if math.isnan(self.used_cores) and len(seen) else self.used_cores
-
-    @property
     def used_core_s(self) -> float:
         """CPU time used in all of it."""
-        return self.mean_cores * self.duration_s
+        return self.used_cores * self.duration_s
 
 
 class CurveRecorder(SlotArrays):
@@ -89,7 +81,7 @@ class CurveRecorder(SlotArrays):
             self.width[slot], self.length[slot] = int(width), len(curve.levels)
             self.levels[slot, : len(curve.levels)] = curve.levels
             self.samples[slot] = int(width) * np.count_nonzero(~np.isnan(curve.levels[:, CPU]))
-            self.used_cores[slot] = np.nan_to_num(curve.mean_cores)
+            self.used_cores[slot] = curve.used_cores
 
     def _buckets(self, slots: IntArray, positions: IntArray) -> IntArray:
         """int64 (m,): buckets of these positions, which the curves then reach."""
