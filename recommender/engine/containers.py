@@ -86,9 +86,9 @@ def slots_of(members: Sequence[Member]) -> IntArray:
 class Containers:
     """The live containers under one model, on a grid of `step_s`; a decision of the forecast holds for `cycle_samples`.
 
-    `introduce` is called for each container at its first sample, and at the first one after a long silence; `resume`
-    with these containers, each new member and the cell of its first sample: it may restore its state from before a
-    restart.
+    `introduce` is called for each container at its first sample, and at the first one after a long silence; by default
+    nothing is known of it. `resume` is then called with these containers, the new member and the cell of its first
+    sample: it may restore its state from before a restart.
 
     Attributes
     ----------
@@ -112,10 +112,10 @@ class Containers:
         model: PhaseModel,
         step_s: float,
         cycle_samples: int,
-        introduce: Callable[[Instance], NewContainer],
-        resume: Callable[[Containers, Member, int], None] = lambda *_: None,
+        introduce: Callable[[Instance], NewContainer] = lambda _: NewContainer(None, HistogramSession()),
     ) -> None:
-        self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
+        self.step_s, self.cycle_samples, self.introduce = step_s, cycle_samples, introduce
+        self.resume: Callable[[Containers, Member, int], None] = lambda *_: None
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
         self.rows, self.arrays = Rows(max(cycle_samples, MIN_KEPT_ROWS)), ContainerArrays()
         self.curves, self.memory, self.past = CurveRecorder(step_s), MemoryOfRuns(), OwnPast()
@@ -312,7 +312,7 @@ class Containers:
             return member  # just introduced, by an earlier sample of this cell
         if member is not None:
             self.remove([instance])
-        new = self._introduce(instance)
+        new = self.introduce(instance)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
         arrays.alive[slot], arrays.group[slot] = True, new.group
@@ -322,7 +322,7 @@ class Containers:
         fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
-        self._resume(self, fresh, cell)
+        self.resume(self, fresh, cell)
         return fresh
 
     def _parts(self) -> tuple[SlotArrays, ...]:

@@ -58,7 +58,7 @@ def running(**fields: Any) -> Running:
 
 
 def an_engine(memory: Memory | None = None, step_s: float = 1.0) -> Engine:
-    return Engine(lambda *callbacks: Fleet(MODEL, step_s, CYCLE, *callbacks), Options(), memory=memory)
+    return Engine(Fleet(MODEL, step_s, CYCLE), Options(), memory=memory)
 
 
 def pairs(*rows: tuple[float, float]) -> np.ndarray:
