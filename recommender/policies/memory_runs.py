@@ -1,7 +1,7 @@
 """Memory bounds of a run from the earlier runs of its class.
 
 Two facts of each earlier run are kept: its peak, and its largest rise within the lead time of a decision, relative to
-the recent peak, which is that since the run was a quarter to half as old (`kernels.memory_rises`). The next run is
+the recent peak, which is that since the run was a quarter to half as old (`kernels.runs`). The next run is
 allocated the smaller of the peak of the class and its own recent peak x the largest rise of the class: a peak that is
 over is released, unless earlier runs had another. One run in n + 1 exceeds the maximum of n others, so both have a
 margin that shrinks with n. Before a class has enough runs, the declared request stays, for ten minutes at least.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.kernels.memory_rises import observe_memory
+from recommender.kernels.runs import observe_memory
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -84,7 +84,7 @@ NO_BOUNDS = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
 
 
 class MemoryOfRuns(SlotArrays):
-    """Memory of many active runs, see `kernels.memory_rises`."""
+    """Memory of many active runs, see `kernels.runs`."""
 
     age_steps: IntArray  # (n,): samples since the first one, including gaps
     largest_bytes: FloatArray  # (n,): peak so far, 0 before the first sample
