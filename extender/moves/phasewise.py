@@ -48,10 +48,11 @@ class MoveOptions:
     most_workers: int = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovableJob(ForecastJob):
     """A job that may be moved, and its moves so far."""
 
+    worker: int
     # Number of moves so far, and the time of the last one.
     moves: int = 0
     moved_s: float = -1e18
@@ -244,9 +245,9 @@ def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[MovableJob]:
         shared.append(
             MovableJob(
                 pod.uid,
-                board.node_arrays.index[pod.node],
                 job.left,
                 due_s=-np.inf,
+                worker=board.node_arrays.index[pod.node],
                 moves=len(job.moves),
                 moved_s=max((each.since_s for each in job.moves), default=-np.inf),
                 movable=movable,

@@ -14,7 +14,7 @@ SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0
 
 
 def job(name: str, worker: int, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> MovableJob:
-    return MovableJob(name, worker, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
+    return MovableJob(name, [Stage(core_s, cores)], due_s, worker=worker, **known)  # type: ignore[arg-type]
 
 
 def plan(jobs: list[MovableJob], workers: int = 2, options: MoveOptions = OPTIONS) -> list[tuple[str, int]]:
@@ -42,18 +42,18 @@ def test_a_job_stays_if_it_cannot_resume_or_was_moved_recently_or_often() -> Non
 
 def test_jobs_that_hardly_compete_for_cores_stay_together() -> None:
     """A job that mostly waits leaves the core to the other: apart they would end only a little sooner."""
-    waiting = MovableJob("waits", 0, [Stage(10.0, 0.1)], due_s=100.0)
+    waiting = MovableJob("waits", [Stage(10.0, 0.1)], due_s=100.0, worker=0)
     assert plan([waiting, job("works", 0, 90.0, 100.0, cores=0.9)]) == []
 
 
 @given(SIZES)
 def test_no_move_ends_a_job_later_than_without_moves(drawn: list[tuple[float, int, float]]) -> None:
-    reference = EqualShareReference([4.0] * 3)
+    references = [EqualShareReference(4.0) for _ in range(3)]
     stages = {}
     for number, (core_s, worker, cores) in enumerate(drawn):
-        reference.arrive(f"job-{number}", worker)
+        references[worker].arrive(f"job-{number}")
         stages[f"job-{number}"] = [Stage(core_s, cores)]
-    due_s = reference.ends_s(stages)
+    due_s = {name: end_s for one in references for name, end_s in one.ends_s(stages).items()}
     jobs = [job(f"job-{n}", w, core_s, due_s[f"job-{n}"], cores) for n, (core_s, w, cores) in enumerate(drawn)]
     worker_of = {one.name: one.worker for one in jobs}
     planned = moves(jobs, [4.0] * 3, 0.0, MoveOptions(), ordered=False)

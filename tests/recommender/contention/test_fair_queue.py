@@ -13,8 +13,8 @@ from tests.examples import at_most
 SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0.5, 4.0)), min_size=1, max_size=9)
 
 
-def job(name: str, worker: int, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> ForecastJob:
-    return ForecastJob(name, worker, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
+def job(name: str, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> ForecastJob:
+    return ForecastJob(name, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
 
 
 def known(core_s: float, used_core_s: float = 0.0) -> RunningJob:
@@ -115,18 +115,18 @@ def test_no_job_ends_much_later_than_with_equal_shares(jobs: list[tuple[float, i
 
 
 def test_weights_are_in_the_order_of_fair_finish_times_and_starve_no_job() -> None:
-    jobs = [job("long", 0, 90.0, 150.0), job("short", 0, 30.0, 90.0), job("last", 0, 95.0, 215.0)]
+    jobs = [job("long", 90.0, 150.0), job("short", 30.0, 90.0), job("last", 95.0, 215.0)]
     assert weights(jobs, 1.0, 0.0, ratio=8.0, floor=0.02) == {"short": 1.0, "long": 0.125, "last": 0.02}
 
 
 def test_a_job_that_cannot_use_the_whole_worker_is_not_served_last() -> None:
     """Fair shares end the wide job at 150 and the narrow one at 200; served last, the narrow one would end at 300."""
-    narrow, wide = job("narrow", 0, 100.0, 200.0, cores=0.5), job("wide", 0, 100.0, 199.0)
+    narrow, wide = job("narrow", 100.0, 200.0, cores=0.5), job("wide", 100.0, 199.0)
     assert weights([narrow, wide], 1.0, 0.0)["narrow"] == 1.0
 
 
 def test_weights_are_equal_if_a_job_has_no_forecast() -> None:
-    jobs = [job("a", 0, 10.0, 15.0), job("b", 0, 90.0, 100.0, foreseen=False)]
+    jobs = [job("a", 10.0, 15.0), job("b", 90.0, 100.0, foreseen=False)]
     assert set(weights(jobs, 1.0, 0.0).values()) == {1.0}
 
 
@@ -143,18 +143,18 @@ def test_no_job_that_can_use_the_worker_ends_later_in_the_order_of_fair_finish_t
 
 
 def test_the_reference_continues_from_its_state_with_new_forecasts_of_work() -> None:
-    reference, stages = EqualShareReference([2.0]), {"a": [Stage(8.0, 2.0)], "b": [Stage(16.0, 2.0)]}
-    reference.arrive("a", 0)
-    reference.arrive("b", 0)
+    reference, stages = EqualShareReference(2.0), {"a": [Stage(8.0, 2.0)], "b": [Stage(16.0, 2.0)]}
+    reference.arrive("a")
+    reference.arrive("b")
     assert reference.ends_s(stages) == {"a": 8.0, "b": 12.0}
     reference.advance(10.0, stages)
-    assert (reference.job_counts(), reference.ends_s(stages)) == ([1], {"a": 8.0, "b": 12.0})
+    assert (reference.running(), reference.ends_s(stages)) == (["b"], {"a": 8.0, "b": 12.0})
     longer = {**stages, "b": [Stage(20.0, 2.0)]}
     assert reference.ends_s(longer)["b"] == 14.0
     reference.advance(12.0, stages)
-    assert reference.job_counts() == [0]
+    assert reference.running() == []
     reference.advance(12.0, longer)
-    assert reference.job_counts() == [1]  # it was assumed to have ended, and has not
+    assert reference.running() == ["b"]  # it was assumed to have ended, and has not
     reference.forget({"a"})
     assert set(reference.ends_s(longer)) == {"b"}
 
