@@ -40,7 +40,6 @@ from recommender.files import atomic_write_bytes, check_target
 from recommender.judging import MAX_CYCLE_SAMPLES, ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
-from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.graph import runs_of
 from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
@@ -249,9 +248,7 @@ def _plan(
     fitted: PhaseModel | CrossFit | None = model
     if model is None and needs_model.intersection(usable):
         training = TrainingOptions(
-            DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
-            cycle_s=options.cycle_s,
-            cycle_samples=options.cycle_samples,
+            USAGE_FEATURES, options.lag, seed=seed, cycle_s=options.cycle_s, cycle_samples=options.cycle_samples
         )
         try:
             fitted = cross_fit(series, sorted(one.container for one in series), training, progress, jobs)

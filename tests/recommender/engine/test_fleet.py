@@ -19,7 +19,6 @@ from recommender.engine.tally import Report
 from recommender.errors import BadInput
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.model import PhaseModel
-from recommender.phases.detector import DetectorOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import EVERY_SAMPLE
@@ -338,7 +337,7 @@ def three_phase_model() -> PhaseModel:
     centres = MODEL.detector.centres
     detector = replace(MODEL.detector, centres=replace(centres, root=centres.root[:3], reach=centres.reach[:3]))
     training_series = UsageSeries("main", np.arange(300), 1.0, random_use(11, 300))
-    return with_forecasts(detector, [training_series], TrainingOptions(DetectorOptions(detector.features)), {})
+    return with_forecasts(detector, [training_series], TrainingOptions(detector.features), {})
 
 
 def test_phase_forecasts_are_counted_after_switching_to_a_model_of_fewer_phases() -> None:
