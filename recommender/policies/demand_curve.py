@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.records import CPU, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 POINTS = 240  # maximum number of buckets: an hour at 15 s; longer runs have wider ones
 
@@ -37,16 +37,15 @@ class DemandCurve:
 class CurveRecorder(SlotArrays):
     """Demand curves of many live containers, on a grid of `step_s`, the smallest width of a bucket."""
 
-    levels: NDArray[np.float32]
-    width: IntArray
-    length: IntArray
-    used_cores: FloatArray
-    samples: IntArray
+    levels: NDArray[np.float32] = fresh(np.full((POINTS, 2), np.nan, np.float32))
+    width: IntArray = fresh(1)
+    length: IntArray = fresh(0)
+    used_cores: FloatArray = fresh(0.0)
+    samples: IntArray = fresh(0)
 
-    def __init__(self, step_s: float, slots: int = 0) -> None:
+    def __init__(self, step_s: float) -> None:
+        super().__init__()
         self.step_s = step_s
-        nothing = np.full((POINTS, 2), np.nan, np.float32)
-        super().__init__({"levels": nothing, "width": 1, "length": 0, "used_cores": 0.0, "samples": 0}, slots)
 
     def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
         """Add a sample of each container; `slots`, int64 (m,), hold each at most once.
