@@ -1,4 +1,4 @@
-"""Atomic writes: to a temporary file in the same folder, synced to disk, then renamed."""
+"""Atomic writes: to a temporary file in the same folder, synced to disk, then renamed; and files with a secret."""
 
 from __future__ import annotations
 
@@ -70,6 +70,18 @@ def write_or_print(path: str | Path, data: bytes) -> None:
         sys.stdout.buffer.flush()
     else:
         atomic_write_bytes(path, data)
+
+
+def read_secret(file: Path, option: str) -> str:
+    """Read the single line of the file that an option names."""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or "unreadable").lower() if isinstance(error, OSError) else "not UTF-8 text"
+        raise Misuse(f"{option} {file}: {reason}. Check the path and its permissions.") from error
+    if not text or len(text.splitlines()) > 1:
+        raise Misuse(f"{option} {file}: it must hold one line, the secret. Correct it.")
+    return text
 
 
 def _is_special(path: Path) -> bool:

@@ -38,6 +38,9 @@ class Category(StrEnum):
     CONVERGED = "Converged"
 
 
+WEIGHTS = (2.0, 1.5, 1.0)  # of progressing, watching and converged jobs in SpeCon's score S of a worker
+
+
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
     """Options for the operator."""

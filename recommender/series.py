@@ -7,33 +7,19 @@ two steps, which is scrape jitter, takes the values of the sample before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import CPU, MEMORY, NO_FACTS, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray, UsageSeries
 
 FINEST_STEP_S = 1.0  # timestamps are whole seconds, so a grid can be no finer
 
 CELLS_PER_SAMPLE_LIMIT = 1000
 CELLS_ALWAYS_ALLOWED = 1_000_000
 """A grid beyond both limits comes from a wrong timestamp, not from a gap: a month at 15 s is 172,800 cells."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerSamples:
-    """The samples of one container before they are put on a grid, sorted by time, one per timestamp."""
-
-    container: str
-    times_s: FloatArray  # float64 (n,), unix seconds, strictly increasing
-    usage: FloatArray  # float64 (n, 2): cpu in cores, memory in bytes; NaN in both where an empty sample was recorded
-    requests: FloatArray | None = None  # float64 (n, 2), NaN where unknown, or None
-    features: Mapping[str, FloatArray] = field(default_factory=dict)  # further numeric columns, float64 (n,)
-    workload: str | None = None
-    node: str | None = None
-    facts: RunFacts = NO_FACTS
 
 
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
@@ -68,22 +54,34 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
     return float(milliseconds[order][middle].mean() / 1000.0)
 
 
-def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
-    """Put one container on a grid of `step_s` of at least 1 s, or keep its own timestamps, without gaps, for None.
+def whole_seconds(times_s: FloatArray) -> IntArray:
+    return np.floor(times_s + 0.5).astype(np.int64)
+
+
+def to_series(samples: UsageSeries, times_s: FloatArray, step_s: float) -> UsageSeries:
+    """Put samples without a grid on one of `step_s` of at least 1 s, or leave them as they are for 0.
+
+    `times_s`: float64 (n,), their exact times, strictly increasing.
 
     A sample goes to the nearest cell (the later one if half-way). Of several in a cell, cpu and features are averaged,
     memory is the maximum, requests the last. An empty cell between samples less than two steps apart takes the values
     of the earlier one. BadInput: two samples within one second and no grid, or far more cells than samples.
     """
-    if step_s is None:
-        return _ungridded(samples)
-    cells = _cells(samples, step_s)
+    if not step_s:
+        if len(times_s) > 1 and np.diff(samples.timestamps).min() < 1:
+            raise BadInput(
+                f"container {samples.container!r} has several samples within one second, which needs a grid",
+                remedy="Put the data on a grid with `--step 1s` or coarser.",
+                column="timestamp",
+            )
+        return samples
+    cells = _cells(samples.container, times_s, step_s)
     length = int(cells[-1]) + 1
-    timestamps = np.floor(samples.times_s[0] + np.arange(length) * step_s + 0.5).astype(np.int64)
+    timestamps = whole_seconds(times_s[0] + np.arange(length) * step_s)
     first = np.flatnonzero(np.diff(cells, prepend=-1))  # sample of each cell that has one
     last = np.append(first[1:], len(cells)) - 1
     # At most one empty cell between two samples less than two steps apart.
-    jitter = cells[:-1][(np.diff(cells) >= 2) & (np.diff(samples.times_s) < 2 * step_s)] + 1
+    jitter = cells[:-1][(np.diff(cells) >= 2) & (np.diff(times_s) < 2 * step_s)] + 1
 
     def on_grid(by_cell: FloatArray) -> FloatArray:
         grid = np.full((length, *by_cell.shape[1:]), np.nan)
@@ -100,24 +98,9 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     usage = np.column_stack([mean(samples.usage[:, CPU]), np.fmax.reduceat(samples.usage[:, MEMORY], first)])
     requests = None if samples.requests is None else on_grid(samples.requests[last])
     features = {name: on_grid(mean(column)) for name, column in samples.features.items()}
-    gridded = replace(samples, usage=on_grid(usage), requests=requests, features=features)
-    return _series(gridded, timestamps, step_s)
-
-
-def _ungridded(samples: ContainerSamples) -> UsageSeries:
-    timestamps = np.floor(samples.times_s + 0.5).astype(np.int64)
-    if len(timestamps) > 1 and np.diff(timestamps).min() < 1:
-        raise BadInput(
-            f"container {samples.container!r} has several samples within one second, which needs a grid",
-            remedy="Put the data on a grid with `--step 1s` or coarser.",
-            column="timestamp",
-        )
-    return _series(samples, timestamps, 0.0)
-
-
-def _series(samples: ContainerSamples, timestamps: IntArray, step_s: float) -> UsageSeries:
-    columns = {column.name: getattr(samples, column.name) for column in fields(samples) if column.name != "times_s"}
-    return UsageSeries(timestamps=timestamps, step_s=step_s, **columns)
+    return replace(
+        samples, timestamps=timestamps, step_s=step_s, usage=on_grid(usage), requests=requests, features=features
+    )
 
 
 def grid_is_too_sparse(n_cells: FloatArray, n_samples: IntArray) -> BoolArray:
@@ -125,14 +108,13 @@ def grid_is_too_sparse(n_cells: FloatArray, n_samples: IntArray) -> BoolArray:
     return (n_cells > CELLS_ALWAYS_ALLOWED) & (n_cells > CELLS_PER_SAMPLE_LIMIT * n_samples)
 
 
-def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
+def _cells(container: str, times_s: FloatArray, step_s: float) -> IntArray:
     """int64 (n,): the grid cell of each sample, from 0, non-decreasing."""
-    times_s = samples.times_s
     n_cells = (times_s[-1] - times_s[0]) / step_s + 1
     if grid_is_too_sparse(np.array(n_cells), np.array(len(times_s))):
         widest = int(np.argmax(np.diff(times_s)))
         raise BadInput(
-            f"container {samples.container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
+            f"container {container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
             f"there are none between {times_s[widest]:.0f} and {times_s[widest + 1]:.0f}",
             remedy="Correct the timestamps on either side of that gap, or choose a coarser `--step`.",
             column="timestamp",

@@ -23,7 +23,7 @@ class SlotArrays:
     `fresh`: initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
     """
 
-    def __init__(self, fresh: Mapping[str, Any] | None = None, slots: int = 0) -> None:
+    def __init__(self, slots: int = 0, fresh: Mapping[str, Any] | None = None) -> None:
         if fresh is None:
             fresh = {name: getattr(type(self), name) for name in type(self).__annotations__}
         self._fresh = {name: np.asarray(part) for name, part in fresh.items()}

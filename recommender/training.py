@@ -34,11 +34,10 @@ CUT_OFF_SAMPLES = 2
 """A container whose last sample is within this many of the end of the source is assumed to be still running there."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions(DetectorOptions):
     """Options of `phasewise train`."""
 
-    detector: DetectorOptions
     cycle_s: float = 600.0
     cycle_samples: int | None = None  # overrides `cycle_s`
     target_violation: tuple[float, float] = (0.05, 0.05)  # share of samples that may violate, cpu and memory
@@ -69,12 +68,12 @@ def train(
     """Fit detector, phase statistics, graph and demand, in this order; NotEnoughData if no container is long enough."""
     if not series:
         raise NotEnoughData(
-            f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
+            f"no container has {options.lag + 2} samples to learn from. Give longer series, or a finer --step."
         )
     facts = training_facts(series, options, data_hash)
-    detector, count = fit_detector(series, options.detector, facts["cycle_samples"], progress)
+    detector, count = fit_detector(series, options, facts["cycle_samples"], progress)
     facts |= {
-        "seed": options.detector.seed,
+        "seed": options.seed,
         "epochs": int(detector.encoder.n_epochs_),
         "reconstruction_error": float(min(detector.encoder.errors_)),
     }
@@ -149,7 +148,7 @@ def cross_fit(
             "--model, such as `bundled`."
         )
     folds = min(FOLDS, len(containers))
-    shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
+    shuffled = np.random.default_rng(options.seed).permutation(len(containers))
     fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}
 
     progress("folds", 0, folds)
@@ -157,8 +156,8 @@ def cross_fit(
     def training_sets() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
         for fold in range(folds):
             learn = [name for name in containers if fold_of[name] != fold]
-            seeded = replace(options, detector=replace(options.detector, seed=options.detector.seed + fold))
-            yield gather(source, learn, options.detector.lag + 2), seeded
+            seeded = replace(options, seed=options.seed + fold)
+            yield gather(source, learn, options.lag + 2), seeded
 
     models: list[PhaseModel] = []
     with closing(ordered_map(_train_fold, training_sets(), min(jobs, folds))) as trained:

@@ -12,7 +12,7 @@ from extender.gangs.waking import Waker
 from extender.moves.board import Planner
 from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
 from extender.moves.mover import Mover
-from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.phasewise import MoveOptions, PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.watches import Watches
 from extender.web.app import App, Telemetry
@@ -23,7 +23,6 @@ from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
-from recommender.contention.phasewise import MoveOptions
 
 LEASE = "phasewise-controller"
 

@@ -25,6 +25,14 @@ CPU = "cpu"
 Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself without one) and completion index
 
 
+class Move(NamedTuple):
+    """A job, the worker it moves to, and the reason: what an algorithm decides on jobs and workers alone."""
+
+    name: str
+    worker: int
+    reason: str
+
+
 class PlannedMove(NamedTuple):
     """A pod to be moved to `node`; `text` says why, or why not if `node` is empty. `done_core_s`: CPU time that its job
     has used, earlier pods included; NaN if the planner does not need it."""

@@ -20,6 +20,7 @@ from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob, Outcome, with_record
+from extender.moves.phasewise import MAX_MOVES
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
@@ -27,7 +28,6 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
-from recommender.contention.phasewise import MAX_MOVES
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from extender.pods.pod import DATA_ANNOTATION, PLACEMENT_ANNOTATION, WEIGHTS_ANN
 from extender.scoring.fragments import explain_fragments, fragments
 from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest, Scorer
 from extender.view.snapshot import Floats, Integers
-from recommender.contention.specon import WEIGHTS
 from recommender.errors import Misuse
+from recommender.growth import WEIGHTS
 from recommender.records import CPU, MEMORY
 from recommender.units import counted
 

@@ -36,18 +36,17 @@ from recommender.cli.grouped import grouped, settings_from, settings_of
 from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import atomic_write_bytes, check_target
+from recommender.files import atomic_write_bytes, check_target, write_or_print
 from recommender.judging import MAX_CYCLE_SAMPLES, ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
-from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.graph import runs_of
 from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import NEED_MODEL, POLICIES, check_names
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
-from recommender.report.figures import write_csv, write_json
+from recommender.report.figures import to_json, write_csv
 from recommender.report.summary import Prices, summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
@@ -249,9 +248,7 @@ def _plan(
     fitted: PhaseModel | CrossFit | None = model
     if model is None and needs_model.intersection(usable):
         training = TrainingOptions(
-            DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
-            cycle_s=options.cycle_s,
-            cycle_samples=options.cycle_samples,
+            USAGE_FEATURES, options.lag, seed=seed, cycle_s=options.cycle_s, cycle_samples=options.cycle_samples
         )
         try:
             fitted = cross_fit(series, sorted(one.container for one in series), training, progress, jobs)
@@ -285,7 +282,7 @@ def _report(
     try:
         for what, path in outputs.items():
             if what == "JSON":
-                write_json(result, path)
+                write_or_print(path, to_json(result))
             elif what == "CSV":
                 write_csv(result, path)
             elif what == "page":

@@ -23,7 +23,6 @@ from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
 from recommender.model import PhaseModel, name_hashes
-from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
 from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
@@ -157,7 +156,8 @@ def split(
             raise Misuse(f"no container of SOURCE has {detector.lag + 2} samples.")
         new_detector = detector.split(phase, into, series, seed)
         options = TrainingOptions(
-            DetectorOptions(detector.features, lag=detector.lag, seed=seed),
+            detector.features,
+            detector.lag,
             cycle_s=model.facts.get("cycle_s", 600.0),
             target_violation=model.target_violation,
         )

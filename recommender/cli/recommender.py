@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 from http.server import ThreadingHTTPServer
 
 import click
@@ -173,7 +172,7 @@ def command(
             prior.load(view)
         return Recommender(
             view,
-            partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
+            Fleet(models.in_use.model, rounds.step_s, rounds.cycle_samples),
             Options(rails, band),
             limits,
             clock=time.time,

@@ -22,7 +22,6 @@ from recommender.cli.grouped import grouped
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
 from recommender.judging import MAX_CYCLE_SAMPLES
-from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.kmeans import MAX_PHASES
 from recommender.pricing import is_priced
@@ -79,7 +78,11 @@ def command(
     """
     chosen = comma_list(features) or USAGE_FEATURES
     options = TrainingOptions(
-        DetectorOptions(chosen, lag=lag, hidden=hidden, phases=phase_count(phases), seed=seed),
+        chosen,
+        lag,
+        hidden,
+        phases=phase_count(phases),
+        seed=seed,
         cycle_s=cycle,
         cycle_samples=cycle_samples,
         target_violation=(target_violation, target_violation),

@@ -1,1 +1,1 @@
-"""Policies for jobs that slow each other down: moves between workers and CPU shares (SpeCon, FlowCon, ours)."""
+"""CPU shares of jobs that slow each other down (FlowCon, ours), and when jobs that share cores finish."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.containers import Containers
+from recommender.engine.containers import Containers, Member, slots_of
 from recommender.engine.keys import Running, WorkloadKey
-from recommender.engine.member import Member, slots_of
 from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns

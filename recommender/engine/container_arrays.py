@@ -149,7 +149,7 @@ class Rows(SlotArrays):
 
     def __init__(self, width: int) -> None:
         self.width = width
-        super().__init__({"usage": np.full((width, 2), np.nan), "labels": np.full(width, UNKNOWN_PHASE, np.int16)})
+        super().__init__(0, {"usage": np.full((width, 2), np.nan), "labels": np.full(width, UNKNOWN_PHASE, np.int16)})
 
     def append(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
         """Append one row each, float64 (m, 2) and int64 (m,); the oldest are dropped."""

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays, Rows
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
-from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
 from recommender.kernels.track import Places
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
+from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder
+from recommender.policies.histogram import HistogramSession
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import SHARED_TABLE
@@ -41,12 +44,51 @@ MAX_CORES, MAX_BYTES = 1e5, 1e15
 """More usage than any machine has comes from a misread counter."""
 
 
+class NewContainer(NamedTuple):
+    """What must be known of a container at its first sample.
+
+    `history` is the histogram session that it adds to, `runs` are the finished runs of its class, `group` is the slot
+    of its group; `started_s` in unix seconds, None if unknown.
+    """
+
+    workload: str | None
+    history: HistogramSession
+    runs: ClassRuns | None = None
+    started_s: float | None = None
+    group: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
+
+    `runs` are the finished runs of its workload class; `class_rule` explains its last decision by class, on demand.
+    """
+
+    instance: Instance
+    slot: int
+    workload: str | None
+    history: HistogramSession
+    runs: ClassRuns | None
+    class_rule: Callable[[], str] = str
+
+    @property
+    def phases_of(self) -> tuple[str, str, str] | None:
+        """Key of the containers whose phase statistics are shared: those of one name in a workload class."""
+        return None if self.workload is None else (self.instance.namespace, self.workload, self.instance.container)
+
+
+def slots_of(members: Sequence[Member]) -> IntArray:
+    """int64 (m,): slots of these members."""
+    return np.fromiter([member.slot for member in members], np.int64, len(members))
+
+
 class Containers:
     """The live containers under one model, on a grid of `step_s`; a decision of the forecast holds for `cycle_samples`.
 
-    `introduce` is called for each container at its first sample, and at the first one after a long silence; `resume`
-    with these containers, each new member and the cell of its first sample: it may restore its state from before a
-    restart.
+    `introduce` is called for each container at its first sample, and at the first one after a long silence; by default
+    nothing is known of it. `resume` is then called with these containers, the new member and the cell of its first
+    sample: it may restore its state from before a restart.
 
     Attributes
     ----------
@@ -70,10 +112,10 @@ class Containers:
         model: PhaseModel,
         step_s: float,
         cycle_samples: int,
-        introduce: Callable[[Instance], NewContainer],
-        resume: Callable[[Containers, Member, int], None] = lambda *_: None,
+        introduce: Callable[[Instance], NewContainer] = lambda _: NewContainer(None, HistogramSession()),
     ) -> None:
-        self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
+        self.step_s, self.cycle_samples, self.introduce = step_s, cycle_samples, introduce
+        self.resume: Callable[[Containers, Member, int], None] = lambda *_: None
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
         self.rows, self.arrays = Rows(max(cycle_samples, MIN_KEPT_ROWS)), ContainerArrays()
         self.curves, self.memory, self.past = CurveRecorder(step_s), MemoryOfRuns(), OwnPast()
@@ -270,7 +312,7 @@ class Containers:
             return member  # just introduced, by an earlier sample of this cell
         if member is not None:
             self.remove([instance])
-        new = self._introduce(instance)
+        new = self.introduce(instance)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
         arrays.alive[slot], arrays.group[slot] = True, new.group
@@ -280,7 +322,7 @@ class Containers:
         fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
-        self._resume(self, fresh, cell)
+        self.resume(self, fresh, cell)
         return fresh
 
     def _parts(self) -> tuple[SlotArrays, ...]:

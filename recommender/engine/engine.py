@@ -7,7 +7,7 @@ come from a cluster, a record or a replay of metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from recommender.engine.band import banded_targets, safe_value
 from recommender.engine.classes import Classes, learn_finished_run
 from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
-from recommender.engine.containers import Containers
+from recommender.engine.containers import Containers, Member, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import DAY_S, TARGET
 from recommender.engine.groups import Groups
@@ -25,7 +25,6 @@ from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.memory import decide_memory, explain_memory
 from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted
@@ -45,28 +44,26 @@ MAX_LEAD_STEPS = 600
 DEFAULT_INTERVAL_S = 60.0
 """Interval of the default recommender's rounds."""
 
-MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, Member, int], None]], Fleet]
-"""Makes the fleet, given the callbacks for each new container and each new member."""
-
 
 class Engine:
     """The state between steps, and the step.
 
-    `lead_time` is how long ahead to publish, by default the time between samples; `memory` what is known from before a
-    restart; `classes` are earlier runs, which may be shared with other engines.
+    `fleet` has no containers yet. `lead_time` is how long ahead to publish, by default the time between samples;
+    `memory` what is known from before a restart; `classes` are earlier runs, which may be shared with other engines.
     """
 
     def __init__(
         self,
-        make_fleet: MakeFleet,
+        fleet: Fleet,
         options: Options,
         lead_time: LeadTime | None = None,
         memory: Memory | None = None,
         classes: Classes | None = None,
     ) -> None:
         self.options, self._memory = options, memory or Memory()
-        self.fleet, self.groups = make_fleet(self._introduce, self._resume), Groups()
-        self.fleet.set_objectives(options.rails.target_violation, options.rails.resizes_per_hour)
+        self.fleet, self.groups = fleet, Groups()
+        fleet.introduce, fleet.resume = self._introduce, self._resume
+        fleet.set_objectives(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.running: dict[Instance, Running] = {}

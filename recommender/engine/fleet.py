@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.engine.container_arrays import BY_CLASS, BY_EXPERIENCE, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.containers import Containers
-from recommender.engine.member import Member, slots_of
+from recommender.engine.containers import Containers, Member, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 

@@ -24,7 +24,7 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     largest_bytes, recent_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
-        peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
+        peak_bytes, rises, 1.0 + options.memory_margin,
     )  # fmt: skip
     arrays.wanted[slots, MEMORY], arrays.least_bytes[slots] = np.fmax(targets, least_bytes), least_bytes
     arrays.promised[slots] = ~np.isnan(peak_bytes)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recommender.engine.containers import MAX_GAP_CYCLES, Containers
-from recommender.engine.member import Member
+from recommender.engine.containers import MAX_GAP_CYCLES, Containers, Member
 from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import or_nan
@@ -69,11 +68,10 @@ def encode_curve(curve: DemandCurve) -> dict[str, Any]:
 def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
     """Reverse `encode_curve`; `KeyError`, `TypeError` or `ValueError` if it is no curve."""
     cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
-    step_s = float(content["step_s"])
-    used_cores = float(or_nan(content["used_cores"]))
+    step_s, used_cores = float(content["step_s"]), float(content["used_cores"])
     if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
         raise ValueError("a curve does not fit")
-    if used_cores < 0 or math.isinf(used_cores):
+    if not 0 <= used_cores < math.inf:
         raise ValueError("the CPU usage is negative or infinite")
     return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]), used_cores)
 

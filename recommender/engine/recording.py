@@ -12,7 +12,8 @@ from typing import Any
 
 from recommender.engine import entries
 from recommender.engine.classes import Classes
-from recommender.engine.engine import Engine, MakeFleet
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
 from recommender.engine.journal import Journal
 from recommender.engine.keys import Group, Instance, WorkloadKey
 from recommender.engine.lead_time import LeadTime
@@ -87,10 +88,10 @@ class RecordedEngine(Engine):
     """An engine that is recorded. For parameters see `Engine`."""
 
     def __init__(
-        self, recorder: Recorder, make_fleet: MakeFleet, options: Options, lead_time: LeadTime | None, memory: Memory
+        self, recorder: Recorder, fleet: Fleet, options: Options, lead_time: LeadTime | None, memory: Memory
     ) -> None:
         self._recorder, self._recorded_memory, self._in_step = recorder, _RecordedMemory(memory), False
-        super().__init__(make_fleet, options, lead_time, self._recorded_memory, _RecordedClasses(recorder))
+        super().__init__(fleet, options, lead_time, self._recorded_memory, _RecordedClasses(recorder))
         self._last_targets: dict[Group, Target] = {}
         recorder.start(self)
 

@@ -148,9 +148,9 @@ class Replay:
 
     def _start(self, recorded: entries.Start) -> None:
         start = recorded if self._change is None else self._change(recorded)
-        maker = partial(Fleet, self._models[start.model], start.step_s, start.cycle_samples)
+        fleet = Fleet(self._models[start.model], start.step_s, start.cycle_samples)
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
-        self._engine = Engine(maker, start.options, lead_time, self._memory)
+        self._engine = Engine(fleet, start.options, lead_time, self._memory)
         self._begins = True
         for of_last_engine in (self._last_targets, self._recorded, self._replayed, self._allowed):
             of_last_engine.clear()

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from recommender.engine.containers import Member
 from recommender.engine.keys import Group
-from recommender.engine.member import Member
 from recommender.policies.histogram import Estimate
 from recommender.records import Amounts
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.compiling import compile_in_subprocess
+from recommender.engine.containers import NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Instance
-from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.class_runs import ClassRuns
@@ -20,7 +20,7 @@ CONTAINERS = 3
 
 def check_live(model: PhaseModel) -> None:
     """Raise a `Misuse` unless the model can be used live: with demand, on CPU and memory alone."""
-    Fleet(model, 1.0, 1, _introduce)
+    Fleet(model, 1.0, 1)
 
 
 def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
@@ -31,8 +31,9 @@ def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     """Run a few synthetic containers for two cycles, one of them with an earlier run of its class."""
     rng, instances = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
-    runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32))])
-    fleet = Fleet(model, step_s, cycle_samples, lambda one: _introduce(one, runs if one == instances[0] else None))
+    runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32), 1.0)])
+    fleet = Fleet(model, step_s, cycle_samples)
+    fleet.introduce = lambda one: NewContainer(None, HistogramSession(), runs if one == instances[0] else None)
     for cell in range(2 * cycle_samples + model.detector.lag):
         now_s = cell * step_s
         fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
@@ -47,10 +48,6 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     groups = GroupArrays(slots=CONTAINERS)
     groups.judge(slots, np.zeros((CONTAINERS, 2), bool))
     groups.record_memory(slots, np.zeros(CONTAINERS), np.zeros(CONTAINERS), now_s)
-
-
-def _introduce(_: Instance, runs: ClassRuns | None = None) -> NewContainer:
-    return NewContainer(None, HistogramSession(), runs)
 
 
 if __name__ == "__main__":

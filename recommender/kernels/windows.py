@@ -35,20 +35,6 @@ def gap_free(values: Floats) -> tuple[IntArray, IntArray]:
     return rows, np.append(begins, len(rows))
 
 
-def window_starts(segments: IntArray, lag: int) -> IntArray:
-    """int64 (n_windows,): first row of every full window of ``lag + 1`` rows, in order; none crosses a segment border.
-
-    Examples
-    --------
-    >>> window_starts(np.array([0, 5, 7]), 3).tolist()
-    [0, 1]
-    """
-    begins = np.zeros(int(segments[-1]) if len(segments) else 0, dtype=bool)
-    for start, stop in zip(segments[:-1].tolist(), segments[1:].tolist(), strict=True):
-        begins[start : max(start, stop - lag)] = True
-    return np.flatnonzero(begins).astype(np.int64, copy=False)
-
-
 def column_moments(values: Floats) -> tuple[FloatArray, FloatArray]:
     """float64 (n_features,) each: mean and standard deviation of each column over its finite values.
 

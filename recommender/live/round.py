@@ -12,7 +12,8 @@ from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import persistence
-from recommender.engine.engine import Engine, MakeFleet
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Group, Instance, Kill, Rules
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
@@ -45,7 +46,7 @@ class Recommender:
     def __init__(
         self,
         view: View,
-        make_fleet: MakeFleet,
+        fleet: Fleet,
         options: Options,
         limits: SharedLimits,
         clock: WallClock,
@@ -64,7 +65,7 @@ class Recommender:
         self.clock, self.stopwatch = clock, stopwatch
         self.vpas: dict[ObjectKey, VpaState] = {}
         make_engine = Engine if recorder is None else partial(RecordedEngine, recorder)
-        self.engine: Engine = make_engine(make_fleet, options, lead_time, RestoredState(view, self.vpas))
+        self.engine: Engine = make_engine(fleet, options, lead_time, RestoredState(view, self.vpas))
         self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_per_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()

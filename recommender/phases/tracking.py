@@ -38,7 +38,7 @@ class PhaseTracker:
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
         self.state = SlotArrays(
-            {
+            fresh={
                 "mean_level": np.zeros(2),
                 "seen": 0,
                 "in_row": 0,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.kernels.earlier_runs import peak_after_nearest
+from recommender.kernels.runs import peak_after_nearest
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray

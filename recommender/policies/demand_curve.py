@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recommender.records import CPU, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 POINTS = 240  # maximum number of buckets: an hour at 15 s; longer runs have wider ones
 
@@ -22,8 +21,7 @@ class DemandCurve:
     # float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
     # sample.
     levels: NDArray[np.float32]
-    # Mean use, which is less than demand where CPU was throttled; NaN if an earlier version did not store it.
-    used_cores: float = math.nan
+    used_cores: float  # mean use, which is less than demand where CPU was throttled
 
     @property
     def duration_s(self) -> float:
@@ -31,30 +29,23 @@ class DemandCurve:
         return self.step_s * len(self.levels)
 
     @property
-    def mean_cores(self) -> float:
-        """Mean use; of the demand where no use was stored."""
-        seen = self.levels[~np.isnan(self.levels[:, CPU]), CPU]
-        return float(seen.mean(dtype=np.float64)) if math.isnan(self.used_cores) and len(seen) else self.used_cores
-
-    @property
     def used_core_s(self) -> float:
         """CPU time used in all of it."""
-        return self.mean_cores * self.duration_s
+        return self.used_cores * self.duration_s
 
 
 class CurveRecorder(SlotArrays):
     """Demand curves of many live containers, on a grid of `step_s`, the smallest width of a bucket."""
 
-    levels: NDArray[np.float32]
-    width: IntArray
-    length: IntArray
-    used_cores: FloatArray
-    samples: IntArray
+    levels: NDArray[np.float32] = fresh(np.full((POINTS, 2), np.nan, np.float32))
+    width: IntArray = fresh(1)
+    length: IntArray = fresh(0)
+    used_cores: FloatArray = fresh(0.0)
+    samples: IntArray = fresh(0)
 
-    def __init__(self, step_s: float, slots: int = 0) -> None:
+    def __init__(self, step_s: float) -> None:
+        super().__init__()
         self.step_s = step_s
-        nothing = np.full((POINTS, 2), np.nan, np.float32)
-        super().__init__({"levels": nothing, "width": 1, "length": 0, "used_cores": 0.0, "samples": 0}, slots)
 
     def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
         """Add a sample of each container; `slots`, int64 (m,), hold each at most once.
@@ -89,7 +80,7 @@ class CurveRecorder(SlotArrays):
             self.width[slot], self.length[slot] = int(width), len(curve.levels)
             self.levels[slot, : len(curve.levels)] = curve.levels
             self.samples[slot] = int(width) * np.count_nonzero(~np.isnan(curve.levels[:, CPU]))
-            self.used_cores[slot] = np.nan_to_num(curve.mean_cores)
+            self.used_cores[slot] = curve.used_cores
 
     def _buckets(self, slots: IntArray, positions: IntArray) -> IntArray:
         """int64 (m,): buckets of these positions, which the curves then reach."""

@@ -1,10 +1,10 @@
 """Memory bounds of a run from the earlier runs of its class.
 
 Two facts of each earlier run are kept: its peak, and its largest rise within the lead time of a decision, relative to
-the recent peak, which is that since the run was a quarter to half as old (`kernels.memory_rises`). The next run is
+the recent peak, which is that since the run was a quarter to half as old (`kernels.runs`). The next run is
 allocated the smaller of the peak of the class and its own recent peak x the largest rise of the class: a peak that is
 over is released, unless earlier runs had another. One run in n + 1 exceeds the maximum of n others, so both have a
-margin that shrinks with n. Before a class has enough runs, the declared request stays, for ten minutes at least.
+margin that shrinks with n. Before a class has enough runs, a run is allocated its own peak x a margin.
 
 Where runs tell the size of their input, peaks are regressed on it (as in Bader et al., "Predicting Dynamic Memory
 Requirements for Scientific Workflow Tasks", 2023): the peaks of earlier runs are scaled to the input of the next one,
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.kernels.memory_rises import observe_memory
+from recommender.kernels.runs import observe_memory
 from recommender.records import FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 AGES = 12  # rises are kept from the ages of 1, 2, 4, ... 2048 samples on.
 WARM_UP_STEPS = 4  # samples before which a run has the peak of its class: the time of its first sample is chance
@@ -53,9 +53,6 @@ MAX_EXTRAPOLATION = 4.0
 
 OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
 
-NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
-"""Without bounds: the declared request at first, then the run's own peak x the margin."""
-
 
 class RunMemory(NamedTuple):
     """Memory of one run."""
@@ -84,17 +81,14 @@ NO_BOUNDS = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
 
 
 class MemoryOfRuns(SlotArrays):
-    """Memory of many active runs, see `kernels.memory_rises`."""
+    """Memory of many active runs, see `kernels.runs`."""
 
-    age_steps: IntArray  # (n,): samples since the first one, including gaps
-    largest_bytes: FloatArray  # (n,): peak so far, 0 before the first sample
-    octave_bytes: FloatArray  # (n, 2): peaks in the last completed doubling of the age, and since; 0 without samples
-    rises: FloatArray  # (n, AGES): see `RunMemory`
-    lately_before: FloatArray
-
-    def __init__(self, slots: int = 0) -> None:
-        of_age = {"age_steps": 0, "rises": np.zeros(AGES), "lately_before": np.zeros(MAX_LEAD_STEPS + 1)}
-        super().__init__({**of_age, "largest_bytes": 0.0, "octave_bytes": np.zeros(2)}, slots)
+    age_steps: IntArray = fresh(0)  # (n,): samples since the first one, including gaps
+    rises: FloatArray = fresh(np.zeros(AGES))  # (n, AGES): see `RunMemory`
+    lately_before: FloatArray = fresh(np.zeros(MAX_LEAD_STEPS + 1))
+    largest_bytes: FloatArray = fresh(0.0)  # (n,): peak so far, 0 before the first sample
+    octave_bytes: FloatArray = fresh(np.zeros(2))
+    """(n, 2): peaks in the last completed doubling of the age, and since; 0 without samples."""
 
     def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int, *, again: bool = False) -> None:
         """Add the next sample of each container, NaN in a gap; with `again` further samples of the latest step.
@@ -206,15 +200,14 @@ def memory_targets(
     declared_bytes: FloatArray,
     peak_bytes: FloatArray,
     rises: FloatArray,
-    wait_steps: float,
-    margin: float = NO_BOUNDS_MARGIN,
+    margin: float,
 ) -> FloatArray:
     """Allocation of each run until the next decision, float64 (n,); NaN if nothing is declared, bounded and sampled.
 
     `age_steps`, `largest_bytes`, `recent_peak_bytes`: (n,): samples so far, their peak, and the recent one, 0 at first.
-    `declared_bytes`: float64 (n,): declared requests, or NaN.
+    `declared_bytes`: float64 (n,): declared requests, or NaN; they count before the first sample.
     `peak_bytes`, `rises`: float64 (n,) and (n, AGES), or (AGES,) for all: `MemoryBounds` of the class of each run.
-    `wait_steps`, `margin`: without bounds, how long the declared request stays, and then the ratio to the own peak.
+    `margin`: without bounds, the ratio to the own peak.
     """
     doublings = np.log2(np.maximum(age_steps, 1)).astype(np.int64)
     column = np.minimum(np.maximum(doublings - MAX_SLOWDOWN_DOUBLINGS, 0), AGES - 1)
@@ -224,9 +217,8 @@ def memory_targets(
     # Without samples this would be 0 x infinity; the peak of the class applies.
     by_rise = np.where(known, np.where(known, recent_peak_bytes, 1.0) * rise, np.inf)
     bounded = np.where(by_rise < peak_bytes, by_rise, np.maximum(peak_bytes, largest_bytes * OWN_PEAK_MARGIN))
-    waits = (age_steps < wait_steps) & ~np.isnan(declared_bytes)
     own = np.where(largest_bytes > 0, largest_bytes * margin, declared_bytes)
-    targets: FloatArray = np.where(np.isnan(peak_bytes), np.where(waits, declared_bytes, own), bounded)
+    targets: FloatArray = np.where(np.isnan(peak_bytes), own, bounded)
     return targets
 
 

@@ -29,7 +29,7 @@ class OwnPast(SlotArrays):
     def __init__(self, slots: int = 0) -> None:
         of_ended = {"ended": 0, "lengths": np.zeros(SEGMENTS, np.uint16), "cores": np.zeros(SEGMENTS, np.float32)}
         of_present = dict.fromkeys(("first_cores", "inside_cores", "latest_cores"), np.float32(0.0))
-        super().__init__({**of_ended, "samples": 0, **of_present}, slots)
+        super().__init__(slots, {**of_ended, "samples": 0, **of_present})
 
     def observe(self, slots: IntArray, cpu_cores: FloatArray) -> None:
         """Add the next sample of each container, float64 (m,); NaN is a gap."""

@@ -53,7 +53,7 @@ class PlanState(SlotArrays):
         }
         asked = {"asked": experts + np.nan, "lately": np.full((EXPERT_LEAD_SAMPLES, EXPERTS, resources), np.nan)}
         record = {"record": experts, "chosen": each.astype(np.int64)}
-        super().__init__({**counts, **amounts, **own, **control, **asked, **record}, slots)
+        super().__init__(slots, {**counts, **amounts, **own, **control, **asked, **record})
 
     @property
     def now(self) -> PlanArrays:

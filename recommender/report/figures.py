@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from recommender.files import atomic_write, write_or_print
+from recommender.files import atomic_write
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.summary import Outcome, Usage, outcome_of, outcomes_of
 
@@ -48,11 +48,6 @@ def to_json(result: ReplayResult) -> bytes:
     }
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     return orjson.dumps(report, default=str, option=options)
-
-
-def write_json(result: ReplayResult, path: str | Path) -> None:
-    """Write `to_json` to a file, or to standard output if the path is `-`."""
-    write_or_print(path, to_json(result))
 
 
 def write_csv(result: ReplayResult, path: str | Path) -> None:

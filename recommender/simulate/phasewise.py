@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from recommender.engine.classes import Classes
-from recommender.engine.engine import Engine, MakeFleet
+from recommender.engine.containers import Member
+from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.member import Member, NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
@@ -69,13 +68,14 @@ class Phasewise(SimulatedRecommender):
         self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
-        make_fleet: MakeFleet = partial(fleet, models[0], step_s, cycle_samples)
         if len(distinct) > 1:
             places = {one: place for place, one in enumerate(distinct)}
             fold_of = {instance: places[id(model)] for instance, model in zip(self._instances, models, strict=True)}
-            make_fleet = partial(FoldedFleet, list(distinct.values()), fold_of, step_s, cycle_samples)
+            made: Fleet = FoldedFleet([*distinct.values()], fold_of, step_s, cycle_samples)
+        else:
+            made = fleet(models[0], step_s, cycle_samples)
         lead_time = LeadTime(rules.apply_delay_s + step_s, step_s)
-        self._engine, self._step_s = Engine(make_fleet, options, lead_time, classes=classes), step_s
+        self._engine, self._step_s = Engine(made, options, lead_time, classes=classes), step_s
         self._last_targets: dict[Group, Target] = {}
         self._gone: list[int] = []
         self.problems: dict[str, str] = {}
@@ -180,15 +180,9 @@ class FoldedFleet(Fleet):
     """
 
     def __init__(
-        self,
-        models: Sequence[PhaseModel],
-        fold_of: Mapping[Instance, int],
-        step_s: float,
-        cycle_samples: int,
-        introduce: Callable[[Instance], NewContainer],
-        *resume: Callable[..., None],
+        self, models: Sequence[PhaseModel], fold_of: Mapping[Instance, int], step_s: float, cycle_samples: int
     ) -> None:
-        super().__init__(models[0], step_s, cycle_samples, introduce, *resume)
+        super().__init__(models[0], step_s, cycle_samples)
         self._fold_of, self._folds = fold_of, FoldNumbers()
         self._trackers = [self.tracker, *(PhaseTracker(model.detector) for model in models[1:])]
         self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]

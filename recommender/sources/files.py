@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray, Progress, UsageSeries, no_progress
-from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
+from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s
 from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, ReadOptions
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps, resolve
@@ -164,7 +164,7 @@ class SeriesSource(ExitStack):
     def _series(self, at: int) -> UsageSeries:
         try:
             table, number = self._places[at]
-            return to_series(table.samples(number, self._options.features), self.step_s or None)
+            return table.series(number, self._options.features, self.step_s)
         except BadInput as error:
             file = self._readers[0].file if len(self._readers) == 1 else None
             raise BadInput(error.problem, remedy=error.remedy, file=file, row=error.row, column=error.column) from error

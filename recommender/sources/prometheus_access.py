@@ -10,6 +10,7 @@ from requests import PreparedRequest
 from requests.auth import HTTPBasicAuth
 
 from recommender.errors import Misuse
+from recommender.files import read_secret
 
 Signer = Callable[[PreparedRequest], PreparedRequest]
 
@@ -47,7 +48,7 @@ class Access:
     def credentials(self) -> Signer | None:
         """What authenticates the next request; None without credentials."""
         if self.bearer_token_file is not None:
-            token = _secret(self.bearer_token_file, "--bearer-token-file")
+            token = read_secret(self.bearer_token_file, "--bearer-token-file")
 
             def sign(request: PreparedRequest) -> PreparedRequest:
                 request.headers["Authorization"] = f"Bearer {token}"
@@ -56,7 +57,7 @@ class Access:
             return sign
         if self.user is not None and self.password_file is not None:
             # Bytes, since requests encodes text as Latin-1.
-            return HTTPBasicAuth(self.user.encode(), _secret(self.password_file, "--password-file").encode())
+            return HTTPBasicAuth(self.user.encode(), read_secret(self.password_file, "--password-file").encode())
         return None
 
     @property
@@ -79,15 +80,3 @@ class Access:
         if self.user is not None:
             return f"user {self.user!r} with the password in {self.password_file} (--user, --password-file)"
         return ""
-
-
-def _secret(file: Path, option: str) -> str:
-    """Read the single line of a file."""
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise Misuse(f"{option} {file}: it cannot be read ({reason}). Check the path and its permissions.") from error
-    if not text or len(text.splitlines()) > 1:
-        raise Misuse(f"{option} {file}: it must hold one line, the secret. Correct it.")
-    return text

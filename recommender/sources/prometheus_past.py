@@ -43,15 +43,7 @@ class PastQueries(UsageQueries):
         scrapes = f"sum by ({self.key}) (max by ({each}) (count_over_time({series})))"
         return f"{used} / clamp_max({scrapes} * {self.scrape_interval_s / self.rate_window_s:.6g}, 1)"
 
-    def memory(self, batch: str = "") -> str:
-        """Maximum bytes by container and node."""
-        return f"max by ({self.key}, {self.settings.labels.node}) ({self._peak(batch)})"
-
-    def containers(self) -> str:
-        """Number of containers by namespace."""
-        return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._peak()}))"
-
-    def _peak(self, batch: str = "") -> str:
+    def _memory(self, batch: str = "") -> str:
         return f"max_over_time({memory_series(self.settings, batch)}[{duration(self.staleness_s)}])"
 
 

@@ -108,7 +108,7 @@ class UsageQueries:
         """Bytes by container, node and, with such a label, workload class."""
         labels = self.settings.labels
         by = ", ".join([*labels.key, labels.node, *([labels.workload] if labels.workload else [])])
-        return f"max by ({by}) ({self._fresh(memory_series(self.settings, batch))})"
+        return f"max by ({by}) ({self._memory(batch)})"
 
     def sampled_at(self, batch: str = "") -> str:
         """Unix time of the latest memory sample by container."""
@@ -123,18 +123,20 @@ class UsageQueries:
 
     def containers(self) -> str:
         """Number of containers by namespace."""
-        counted = f"max by ({self.key}) ({self._fresh(memory_series(self.settings))})"
-        return f"count by ({self.settings.labels.namespace}) ({counted})"
+        return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._memory()}))"
 
     def scraped_twice(self) -> str:
         """Number of containers that are scraped more than once."""
         each = ", ".join((*self.settings.labels.key, "id", "name"))
-        return f"count(count by ({each}) ({self._fresh(memory_series(self.settings))}) > 1)"
+        return f"count(count by ({each}) ({self._memory()}) > 1)"
 
     @property
     def key(self) -> str:
         """The labels that identify a container, as a PromQL list."""
         return ", ".join(self.settings.labels.key)
+
+    def _memory(self, batch: str = "") -> str:
+        return self._fresh(memory_series(self.settings, batch))
 
     def _fresh(self, series: str) -> str:
         """Drop stale samples: Prometheus repeats a sample for five minutes, also of a container that has ended."""

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from recommender.errors import BadInput
-from recommender.records import BoolArray, FloatArray, IntArray, RunFacts
-from recommender.series import ContainerSamples
+from recommender.records import BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
+from recommender.series import to_series, whole_seconds
 from recommender.sources.base import (
     CPU_COLUMN,
     FACT_COLUMNS,
@@ -47,23 +47,25 @@ class SampleTable:
     relabelled: tuple[tuple[str, str], ...] = ()
     partial: int = 0
 
-    def samples(self, at: int, features: Sequence[str]) -> ContainerSamples:
-        """The samples of container number `at`."""
+    def series(self, at: int, features: Sequence[str], step_s: float) -> UsageSeries:
+        """The samples of container number `at` on a grid, see `to_series`."""
         rows, values = slice(int(self.starts[at]), int(self.starts[at + 1])), self.values
         requests = None
         if any(name in values for name in REQUEST_COLUMNS):
             empty = np.full(rows.stop - rows.start, np.nan)
             requests = np.column_stack([values[name][rows] if name in values else empty for name in REQUEST_COLUMNS])
             requests[requests == 0.0] = np.nan  # none, as for Kubernetes
-        return ContainerSamples(
+        samples = UsageSeries(
             self.names[at],
-            self.times_s[rows],
+            whole_seconds(self.times_s[rows]),
+            0.0,
             np.column_stack([values[CPU_COLUMN][rows], values[MEMORY_COLUMN][rows]]),
             requests,
             {name: values[name][rows] for name in features},
             facts=self._facts(rows),
             **{label: texts[at] for label, texts in self.labels.items()},
         )
+        return to_series(samples, self.times_s[rows], step_s)
 
     def _facts(self, rows: slice) -> RunFacts:
         """The last value of each column of the run, whose end is only in the last rows, and the largest limits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Literal
 
 from harm_bench.simulated.cluster import Cluster, Distortion, Metrics, exact
@@ -56,7 +56,7 @@ class Ours:
         def clock() -> float:
             return self._cluster.now_s
 
-        fleet = partial(Fleet, self._model, self._step_s, round(CYCLE_S / self._step_s))
+        fleet = Fleet(self._model, self._step_s, round(CYCLE_S / self._step_s))
         return Recommender(self.view, fleet, Options(), SharedLimits(), clock=clock, stopwatch=clock)
 
 

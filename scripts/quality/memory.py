@@ -14,7 +14,6 @@ from recommender.engine.options import BandOptions
 from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
     NO_BOUNDS,
-    NO_BOUNDS_WAIT_S,
     ClassMemory,
     MemoryOfRuns,
     RunMemory,
@@ -25,6 +24,7 @@ from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, Usa
 FIRST_DECISION = 4
 DELAY_SAMPLES = 2
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
+NO_BOUNDS_WAIT_S = 600.0  # without bounds the declared request stays at first
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
 QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
@@ -112,8 +112,11 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
-                NO_BOUNDS_WAIT_S / run.step_s,
+                PEAK_MARGIN,
             )  # fmt: skip
+            if math.isnan(bounds.peak_bytes):
+                waits = rows & (run.known_age_steps * run.step_s < NO_BOUNDS_WAIT_S) & ~np.isnan(declared)
+                targets[waits] = declared[waits]
         return with_hysteresis(targets, float(declared[0]))
 
     return decide
@@ -182,7 +185,7 @@ def compare_unseen(series: Sequence[UsageSeries], seed: int) -> dict[str, Classl
         bounds, unknown = ClassMemory(others).bounds(CLASSLESS_KILL_SHARE), np.full(len(run.series), np.nan)
         wanted = memory_targets(
             run.known_age_steps, run.known_largest_bytes, run.known_recent_bytes, unknown,
-            np.full(len(unknown), bounds.peak_bytes), bounds.rises, NO_BOUNDS_WAIT_S / run.step_s,
+            np.full(len(unknown), bounds.peak_bytes), bounds.rises, PEAK_MARGIN,
         )  # fmt: skip
         decided[RULE].append(with_hysteresis(wanted, float(wanted[0])))
         peak_bytes = float(np.quantile([other.peak_bytes for other in others], 0.95))

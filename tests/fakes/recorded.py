@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 from recommender.cluster.errors import Unreachable
@@ -46,7 +45,7 @@ class Outage(Day):
 
 def recommender_of(day: Day, recorder: Recorder) -> Recommender:
     return Recommender(
-        day, partial(Fleet, MODEL, day.round_s, 10), Options(), SharedLimits(),
+        day, Fleet(MODEL, day.round_s, 10), Options(), SharedLimits(),
         clock=lambda: day.now_s, stopwatch=lambda: day.now_s, lead_time=LeadTime(None, day.round_s),
         class_ttl_s=2 * HOUR_S, recorder=recorder,
     )  # fmt: skip

@@ -179,7 +179,7 @@ class FakeView:
 def recommender(cluster: FakeView, **options: Any) -> Recommender:
     return Recommender(
         cluster,
-        lambda *args: Fleet(MODEL, 1.0, 30, *args),
+        Fleet(MODEL, 1.0, 30),
         Options(),
         SharedLimits(),
         clock=lambda: cluster.now_s,

@@ -11,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.records import FloatArray
-from recommender.series import ContainerSamples, interval_counts, median_interval_s, to_series
+from recommender.records import FloatArray, UsageSeries
+from recommender.series import interval_counts, median_interval_s, to_series, whole_seconds
 from tests.reference import series as reference
 
 NAN = float("nan")
 
 
-def samples_of(rows: Sequence[tuple[float, float, float]], **columns: object) -> ContainerSamples:
+def series_of(rows: Sequence[tuple[float, float, float]], step_s: float, **columns: Any) -> UsageSeries:
     table = np.array(rows, dtype=np.float64)
-    return ContainerSamples("c", table[:, 0], table[:, 1:].copy(), **columns)  # type: ignore[arg-type]
+    times_s = table[:, 0]
+    return to_series(UsageSeries("c", whole_seconds(times_s), 0.0, table[:, 1:].copy(), **columns), times_s, step_s)
 
 
 def median_of(containers: list[list[float]]) -> float:
@@ -34,7 +35,7 @@ def test_a_grid_worked_by_hand() -> None:
     rows = [(100, 1.0, 10.0), (104, 3.0, 8.0), (119, 5.0, 20.0), (135, 7.0, 30.0), (160, 9.0, 40.0)]
     features = {"gpu": np.array([2.0, 4.0, NAN, 6.0, 8.0])}
     requests = np.array([[1.0, 50.0], [2.0, 60.0], [2.0, 60.0], [4.0, NAN], [4.0, 70.0]])
-    series = to_series(samples_of(rows, features=features, requests=requests), 10.0)
+    series = series_of(rows, 10.0, features=features, requests=requests)
     assert series.timestamps.tolist() == [100, 110, 120, 130, 140, 150, 160]
     np.testing.assert_array_equal(series.usage[:, 0], [2.0, 2.0, 5.0, 5.0, 7.0, NAN, 9.0])
     np.testing.assert_array_equal(series.usage[:, 1], [10.0, 10.0, 20.0, 20.0, 30.0, NAN, 40.0])
@@ -45,30 +46,30 @@ def test_a_grid_worked_by_hand() -> None:
 
 
 def test_a_sample_recorded_as_nan_stays_a_gap_even_between_close_samples() -> None:
-    series = to_series(samples_of([(0, 1.0, 1.0), (15, NAN, NAN), (29, 2.0, 2.0)]), 15.0)
+    series = series_of([(0, 1.0, 1.0), (15, NAN, NAN), (29, 2.0, 2.0)], 15.0)
     np.testing.assert_array_equal(series.usage[:, 0], [1.0, NAN, 2.0])
 
 
 def test_an_interval_of_two_steps_is_a_gap_and_one_just_shorter_is_jitter() -> None:
-    gap = to_series(samples_of([(0, 1.0, 1.0), (30, 2.0, 2.0)]), 15.0)
-    jitter = to_series(samples_of([(0, 1.0, 1.0), (29, 2.0, 2.0)]), 15.0)
+    gap = series_of([(0, 1.0, 1.0), (30, 2.0, 2.0)], 15.0)
+    jitter = series_of([(0, 1.0, 1.0), (29, 2.0, 2.0)], 15.0)
     np.testing.assert_array_equal(gap.usage[:, 0], [1.0, NAN, 2.0])
     np.testing.assert_array_equal(jitter.usage[:, 0], [1.0, 1.0, 2.0])
 
 
 def test_a_sample_half_way_between_cells_belongs_to_the_later_cell() -> None:
-    series = to_series(samples_of([(float(t), float(t), 1.0) for t in (0, 15, 30, 45, 60)]), 10.0)
+    series = series_of([(float(t), float(t), 1.0) for t in (0, 15, 30, 45, 60)], 10.0)
     np.testing.assert_array_equal(series.usage[:, 0], [0.0, 0.0, 15.0, 30.0, 30.0, 45.0, 60.0])
 
 
 def test_timestamps_of_a_fractional_step_are_rounded_to_seconds() -> None:
-    series = to_series(samples_of([(0.0, 1.0, 1.0), (2.5, 1.0, 1.0), (5.0, 1.0, 1.0), (7.5, 1.0, 1.0)]), 2.5)
+    series = series_of([(0.0, 1.0, 1.0), (2.5, 1.0, 1.0), (5.0, 1.0, 1.0), (7.5, 1.0, 1.0)], 2.5)
     assert series.timestamps.tolist() == [0, 3, 5, 8]
 
 
 def test_without_a_grid_samples_are_unchanged() -> None:
     rows = [(3.0, 1.0, 5.0), (4.0, NAN, NAN), (90.0, 2.0, 6.0)]
-    series = to_series(samples_of(rows), None)
+    series = series_of(rows, 0.0)
     assert (series.step_s, series.timestamps.tolist()) == (0.0, [3, 4, 90])
     np.testing.assert_array_equal(series.usage[:, 0], [1.0, NAN, 2.0])
 
@@ -87,7 +88,7 @@ def irregular(draw: st.DrawFn) -> list[reference.Row]:
 @settings(deadline=None)
 @given(rows=irregular(), step_s=st.sampled_from([1.0, 2.5, 7.0, 15.0, 60.0]))
 def test_the_grid_agrees_with_the_reference(rows: list[reference.Row], step_s: float) -> None:
-    series = to_series(samples_of(rows), step_s)
+    series = series_of(rows, step_s)
     expected = np.array(reference.grid(rows, step_s), dtype=np.float64)
     np.testing.assert_array_equal(series.timestamps, expected[:, 0])
     np.testing.assert_allclose(series.usage, expected[:, 1:], rtol=1e-12)
@@ -122,7 +123,7 @@ def test_data_on_a_grid_are_unchanged(cells: set[int], step_s: int, start: int, 
     usage: FloatArray = np.array(
         [[data.draw(st.floats(0, 1e3)), data.draw(st.floats(0, 1e12))] for _ in index], dtype=np.float64
     )
-    series = to_series(ContainerSamples("c", (start + index * step_s).astype(np.float64), usage), float(step_s))
+    series = series_of(np.column_stack([start + index * step_s, usage]).tolist(), float(step_s))
     assert np.array_equal(series.timestamps, start + np.arange(index[-1] + 1) * step_s)
     assert np.array_equal(series.usage[index], usage)
     assert np.array_equal(np.flatnonzero(series.present), index)
@@ -130,9 +131,9 @@ def test_data_on_a_grid_are_unchanged(cells: set[int], step_s: int, start: int, 
 
 def test_samples_within_one_second_need_a_grid() -> None:
     with pytest.raises(BadInput, match=r"within one second.*--step 1s"):
-        to_series(samples_of([(1.0, 1.0, 1.0), (1.2, 1.0, 1.0)]), None)
+        series_of([(1.0, 1.0, 1.0), (1.2, 1.0, 1.0)], 0.0)
 
 
 def test_a_lone_sample_decades_away_is_refused_instead_of_filling_memory() -> None:
     with pytest.raises(BadInput, match="there are none between 0 and 1700000000"):
-        to_series(samples_of([(0.0, 1.0, 1.0), (1.7e9, 1.0, 1.0), (1.7e9 + 15, 1.0, 1.0)]), 15.0)
+        series_of([(0.0, 1.0, 1.0), (1.7e9, 1.0, 1.0), (1.7e9 + 15, 1.0, 1.0)], 15.0)

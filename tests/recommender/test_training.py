@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from recommender.phases import graph_io
-from recommender.phases.detector import DetectorOptions
 from recommender.records import RunFacts, UsageSeries
 from recommender.training import TrainingOptions, with_forecasts
 from tests.fakes.records import MODEL
@@ -37,7 +36,7 @@ def test_a_container_that_outlived_its_recording_is_not_counted_as_ended(
     last_s: int, facts: RunFacts, open_end: bool
 ) -> None:
     series = [recorded("one", last_s, facts), recorded("longest", END_S, RunFacts(0.0, END_S))]
-    options = TrainingOptions(DetectorOptions(MODEL.detector.features))
+    options = TrainingOptions(MODEL.detector.features)
     graph = with_forecasts(MODEL.detector, series, options, {}).graph
     assert graph is not None
     counts = [entry["next"] for entry in graph_io.to_document(graph)["contexts"].values()]

@@ -22,7 +22,7 @@ from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
-from recommender.cluster.profiles import PROFILES, read_profile
+from recommender.cluster.profiles import PROFILES, ProfileStore, read_profile
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, Statuses, WriteReport
@@ -36,7 +36,6 @@ from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
 from recommender.errors import BadInput
-from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
@@ -100,7 +99,8 @@ class ClusterView(View):
         self._nodes = Reflector(api, path_of(NODES), read_node)
         self._quotas = watch(QUOTAS, read_quota)
         self._profiles = watch(PROFILES, read_profile, metadata_only=True)
-        self._rooms, self._profile_store = Rooms(self._nodes, self._quotas), ProfileStore(api, scope, self._profiles)
+        self._rooms = Rooms(self._nodes, self._quotas)
+        self._profile_store = ProfileStore(api, self._profiles, scope.namespace, scope.covers)
         self._training_jobs = TrainingJobs(api, self._workload_changed, scope.namespace, scope.only)
         self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload], OnChange[Pod]]] = []
         self._watched: tuple[Reflector[Any], ...] = (
@@ -262,7 +262,7 @@ class ClusterView(View):
     def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""
         self._require_lead()
-        self._profile_store.write_profile(vpa, profile)
+        self._profile_store.write(vpa, profile)
 
     def saved_state(self, vpa: Vpa) -> str | None:
         return self._profile_store.saved_state(vpa)
@@ -273,7 +273,7 @@ class ClusterView(View):
     def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any] | None) -> None:
         """Write or delete the PhaseProfile of a workload class, also when we only observe."""
         self._require_lead()
-        self._profile_store.write_class_profile(key, profile)
+        self._profile_store.write_class(key, profile)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self._histories.get(vpa, {}).get(container)

@@ -9,11 +9,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
+from functools import partial
 from pathlib import Path
 
 import orjson
 
 from recommender.errors import Misuse
+from recommender.files import read_secret
 from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 from recommender.units import WallClock
 
@@ -37,7 +39,8 @@ class PushedProgress:
     def __init__(
         self, token_file: Path, accepts: Callable[[], bool] = lambda: True, clock: WallClock = time.time
     ) -> None:
-        self._token_file, self._accepts, self._clock = token_file, accepts, clock
+        self._token = partial(read_secret, token_file, "--progress-token-file")
+        self._accepts, self._clock = accepts, clock
         self._lock = threading.Lock()
         self._inbox: dict[PodName, deque[Reading | Stage]] = {}
         self._token()
@@ -82,18 +85,8 @@ class PushedProgress:
 
     def _is_authorized(self, authorization: str) -> bool:
         scheme, _, token = authorization.partition(" ")
-        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self._token())
+        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self._token().encode())
         return same and scheme.lower() == "bearer"
-
-    def _token(self) -> bytes:
-        try:
-            text = self._token_file.read_bytes().strip()
-        except OSError as error:
-            reason = (error.strerror or "it cannot be read").lower()
-            raise Misuse(f"--progress-token-file {self._token_file}: {reason}. Check the path.") from error
-        if not text or len(text.splitlines()) > 1:
-            raise Misuse(f"--progress-token-file {self._token_file}: it must hold one line, the token. Write it again.")
-        return text
 
 
 def _parse(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]]:

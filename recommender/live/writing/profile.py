@@ -20,10 +20,10 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
 from recommender.engine.classes import encode_demand
 from recommender.engine.container_arrays import UNDECIDED
+from recommender.engine.containers import Member
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import WorkloadKey
-from recommender.engine.member import Member
 from recommender.engine.persistence import MAX_TEXT_CHARS, keep, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why

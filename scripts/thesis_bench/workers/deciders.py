@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recommender.contention import phasewise, specon
-from recommender.contention.fair_queue import EqualShareReference
+from extender.moves import phasewise, specon
+from extender.moves.board import Move
+from extender.moves.phasewise import MovableJob, MoveOptions
+from extender.moves.specon import TrackedJob
+from recommender.contention.fair_queue import EqualShareReference, ForecastJob, order_of, weights
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
-from recommender.contention.phasewise import ForecastJob, MoveOptions, order_of
 from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining
-from recommender.contention.specon import Move, TrackedJob
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.jobs import Run, TrainingJob
@@ -161,7 +162,7 @@ class Phasewise:
     sharing: bool = True
     placing: bool = False
     interval_s: float = 30.0
-    _stay: EqualShareReference | None = None
+    _stay: Sequence[EqualShareReference] = ()
     _expected: dict[str, list[Stage]] = field(default_factory=dict)
     _due_s: float = 0.0
 
@@ -170,25 +171,25 @@ class Phasewise:
 
     def place(self, play: Play, job: TrainingJob) -> int:
         stay = self._advance(play)
-        worker = place_as_default(play, job, stay.job_counts())
-        stay.arrive(job.name, worker)
-        return self._best_place(play, job, worker, stay) if self.placing else worker
+        worker = place_as_default(play, job, [len(one.running()) for one in stay])
+        stay[worker].arrive(job.name)
+        return self._best_place(play, job, worker) if self.placing else worker
 
-    def _best_place(self, play: Play, job: TrainingJob, default: int, stay: EqualShareReference) -> int:
+    def _best_place(self, play: Play, job: TrainingJob, default: int) -> int:
         """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
         cores = [worker.cores for worker in play.workers]
         self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
-        ends_s = stay.ends_s(self._expected)
-        new = ForecastJob(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
+        ends_s = self._ends_s()
+        new = ForecastJob(job.name, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         added = added_s(new, running, cores, play.now_s)
         tries = [default, *(job.ties or range(len(cores)))]
         return min(tries, key=lambda worker: round(added[worker], 3))
 
     def decide(self, play: Play) -> Iterable[Move]:
-        stay = self._advance(play)
+        self._advance(play)
         self._due_s = play.now_s + self.interval_s
-        ends_s = stay.ends_s(self._expected)
+        ends_s = self._ends_s()
         jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
@@ -198,31 +199,34 @@ class Phasewise:
             self._share(play, jobs, {move.name: move.worker for move in moves})
         return moves
 
-    def _advance(self, play: Play) -> EqualShareReference:
-        if self._stay is None:
-            self._stay = EqualShareReference([worker.cores for worker in play.workers])
+    def _ends_s(self) -> dict[str, float]:
+        return {name: end_s for one in self._stay for name, end_s in one.ends_s(self._expected).items()}
+
+    def _advance(self, play: Play) -> Sequence[EqualShareReference]:
+        self._stay = self._stay or [EqualShareReference(worker.cores) for worker in play.workers]
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
             self._expected[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
         for run in play.ended:
             self._expected[run.name] = list(run.job.stages)
-        self._stay.advance(play.now_s, self._expected)
-        self._stay.forget({run.name for run in play.ended})
+        for one in self._stay:
+            one.advance(play.now_s, self._expected)
+            one.forget({run.name for run in play.ended})
         return self._stay
 
-    def _known(self, run: Run, due_s: float, now_s: float) -> ForecastJob:
+    def _known(self, run: Run, due_s: float, now_s: float) -> MovableJob:
         left = nonzero_remaining(self._expected[run.name], run.work_core_s, run.demand_cores)
-        return ForecastJob(
-            run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
-            foreseen=run.job.workload in self.classes,
+        return MovableJob(
+            run.name, left, due_s, max(0.0, run.away_until_s - now_s), run.job.workload in self.classes,
+            worker=run.worker, moves=run.moves, moved_s=run.moved_s,
         )  # fmt: skip
 
-    def _share(self, play: Play, jobs: list[ForecastJob], moved: Mapping[str, int]) -> None:
+    def _share(self, play: Play, jobs: Sequence[MovableJob], moved: Mapping[str, int]) -> None:
         by_name = {run.name: run for run in play.running}
         placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
         for number, worker in enumerate(play.workers):
             here = [job for job in placed if job.worker == number]
-            for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
+            for name, weight in weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
 
 
@@ -230,9 +234,7 @@ LATENESS_WEIGHT = 3.0
 """Additional weight of a second after a job is due."""
 
 
-def added_s(
-    new: ForecastJob, jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float
-) -> list[float]:
+def added_s(new: ForecastJob, jobs: Sequence[MovableJob], capacity_cores: Sequence[float], now_s: float) -> list[float]:
     """Time to completion, summed over the jobs of a worker, that a new job adds on each worker; the least is best.
 
     Seconds after a job is due count `LATENESS_WEIGHT` times in addition, so that a job which would be alone without

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from extender.moves.board import Move
 from recommender.contention.sharing import EPSILON, fair_shares
-from recommender.contention.specon import Move
 from thesis_bench.workers.jobs import Run, TrainingJob
 
 

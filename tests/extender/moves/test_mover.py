@@ -14,12 +14,11 @@ from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.job import Algorithm, read_job
 from extender.moves.mover import Mover
-from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.phasewise import MoveOptions, PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.moves.store import read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed
-from recommender.contention.phasewise import MoveOptions
 from recommender.units import format_time
 from tests.extender.gangs.herds import NOON_S, nodes
 from tests.extender.moves.fakes import FakeApi, FakeReflector

@@ -24,11 +24,10 @@ from extender.moves.job import (
     read_records,
     records_json,
 )
-from extender.moves.phasewise import PhasewisePlanner, cost_s
+from extender.moves.phasewise import MoveOptions, PhasewisePlanner, cost_s
 from extender.moves.store import read_profile_facts
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.reading import BadField
-from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import Stage, stages_of
 from tests.extender.gangs.herds import NOON_S, node, pod
 from tests.extender.moves.trainings import job_json, training

@@ -26,7 +26,7 @@ from extender.gangs.member import GATE, NodeCapacity
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
-from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.phasewise import MoveOptions, PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.pods.pod import MEMORY_REASON
 from extender.web.server import Server
@@ -35,7 +35,6 @@ from placement_bench.worlds import node_json
 from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.cli.logs import JsonLines
-from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called

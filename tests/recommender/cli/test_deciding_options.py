@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import click
@@ -91,7 +91,7 @@ def brief_at(step: int) -> Instance:
 def targets_by_step(start: Start) -> Iterator[Any]:
     """The targets of an engine with these options at each step; all but `FULL` have them from the next step on."""
     lead_time = LeadTime(start.lead_time_s, start.sample_s)
-    engine = Engine(partial(Fleet, MODEL, start.step_s, start.cycle_samples), start.options, lead_time)
+    engine = Engine(Fleet(MODEL, start.step_s, start.cycle_samples), start.options, lead_time)
     plain, full = (Instance("ns", name, "main") for name in ("uid-plain", "uid-full"))
     requests = dict.fromkeys((PLAIN, RECURRING, FULL, BRIEF), (2.0, 4 * GIB))
     for step in range(STEPS):

@@ -323,7 +323,7 @@ def test_the_table_is_printed_even_if_a_file_cannot_be_written(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("recommender.cli.dry_run.write_json", full)
+    monkeypatch.setattr("recommender.cli.dry_run.write_or_print", full)
     ended = phasewise("dry-run", runs_csv, "--policies", "static,histogram", "--json", tmp_path / "r.json")
     assert ended.code == 1
     assert "histogram" in ended.out and "No space left" in ended.err

@@ -48,7 +48,7 @@ def published(*arguments: str) -> dict[str, Any]:
     cluster.pods["job"] = [a_pod("job-1")]
     live = Recommender(
         cluster,
-        lambda *rest: Fleet(MODEL, 1.0, 30, *rest),
+        Fleet(MODEL, 1.0, 30),
         Options(),
         limits(*arguments),
         clock=lambda: cluster.now_s,

@@ -29,9 +29,9 @@ from recommender.live import steady_clock
 from recommender.live.health import _Server
 from recommender.live.memory import MemoryTrimmer
 from recommender.live.service import Service
-from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, RunMemory
 from tests.fakes.command_line import CommandResult
+from tests.fakes.curves import curve_of
 from tests.fakes.records import a_vpa
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
 
@@ -241,7 +241,7 @@ def test_update_worker_count_limits_concurrent_status_writes(live: LiveCommand) 
 def test_profile_ttl_removes_old_classes(live: LiveCommand) -> None:
     metadata = {"namespace": "ns", "name": "class.nightly", "uid": "c"}
     classes = Classes()
-    curve, memory = DemandCurve(15.0, np.ones((40, 2))), RunMemory(1.0, np.ones(AGES), False)
+    curve, memory = curve_of(15.0, np.ones((40, 2))), RunMemory(1.0, np.ones(AGES), False)
     assert classes.learn(WorkloadKey("ns", "nightly"), "main", curve, memory, 600.0, 0.0)
     status = classes.status(WorkloadKey("ns", "nightly")) | {"updated": "2020-01-01T00:00:00Z"}
     profiles = [{"metadata": metadata, "spec": {"class": True}, "status": status}]

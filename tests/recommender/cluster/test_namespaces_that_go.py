@@ -14,11 +14,12 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, NotFound
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import PODS, VPAS, path_of
-from recommender.cluster.profiles import PROFILES, ProfileWriter
+from recommender.cluster.profiles import PROFILES
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.vpas.writer import VpaWriter
 from tests.fakes.clock import Clock
+from tests.fakes.profiles import profile_store
 from tests.recommender.cluster.checkpointing import make_vpa, status, stored, write
 
 CRDS = Path(__file__).parents[3] / "manifests" / "crd"
@@ -64,7 +65,7 @@ def test_nothing_is_created_in_a_terminating_namespace(api: Api, vpa_in_a_termin
     with pytest.raises(NotFound, match="being terminated") as refusal:
         api.create(path_of(PODS, vpa.key.namespace), pod)
     assert refusal.value.status == 403
-    assert ProfileWriter(api).write(vpa, {"model": "bundled"}, None) is False
+    assert profile_store(api).write(vpa, {"model": "bundled"}) is False
     checkpoints = Checkpoints(api, Clock(), vpa.key.namespace)
     report = write(checkpoints, {vpa.key: {"main": status()}})
     assert (report.written, report.failed, report.problems) == (0, 0, [])
@@ -77,7 +78,7 @@ def test_nothing_is_created_in_a_namespace_that_does_not_exist(api: Api, cluster
     cluster.vpa_resources()
     key = make_vpa(api, namespace, "job")
     gone = read_vpa(api.get(path_of(VPAS, *key)) | {"metadata": {"name": "job", "namespace": "never-was", "uid": "u"}})
-    assert ProfileWriter(api).write(gone, {"model": "bundled"}, None) is False
+    assert profile_store(api).write(gone, {"model": "bundled"}) is False
     report = write(Checkpoints(api, Clock(), "never-was"), {gone.key: {"main": status()}})
     assert (report.written, report.failed) == (0, 0)
     VpaWriter(api, lambda: 1_787_400_000.0).publish(gone, [], {})

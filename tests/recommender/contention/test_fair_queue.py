@@ -1,13 +1,20 @@
-"""One worker that serves jobs in order of equal-share finish times: the order, and that no job ends much later."""
+"""One worker that serves jobs in order of equal-share finish times: weights, reference, and no job ends much later."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention.fair_queue import FairQueue, RunningJob
-from recommender.contention.sharing import RunsOfClass, Stage, fair_shares
+from recommender.contention.fair_queue import EqualShareReference, FairQueue, ForecastJob, RunningJob, weights
+from recommender.contention.sharing import RunsOfClass, Stage, fair_shares, finish_times
 from tests.examples import at_most
+
+SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0.5, 4.0)), min_size=1, max_size=9)
+
+
+def job(name: str, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> ForecastJob:
+    return ForecastJob(name, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
 
 
 def known(core_s: float, used_core_s: float = 0.0) -> RunningJob:
@@ -105,3 +112,57 @@ def test_no_job_ends_much_later_than_with_equal_shares(jobs: list[tuple[float, i
     assert sum(ends_s.values()) <= sum(fair_ends_s.values()) + 2.0 * len(jobs)
     for name, end_s in ends_s.items():
         assert end_s <= 1.1 * (fair_ends_s[name] - arrived_s[name]) + arrived_s[name] + 2.0 * len(jobs)
+
+
+def test_weights_are_in_the_order_of_fair_finish_times_and_starve_no_job() -> None:
+    jobs = [job("long", 90.0, 150.0), job("short", 30.0, 90.0), job("last", 95.0, 215.0)]
+    assert weights(jobs, 1.0, 0.0, ratio=8.0, floor=0.02) == {"short": 1.0, "long": 0.125, "last": 0.02}
+
+
+def test_a_job_that_cannot_use_the_whole_worker_is_not_served_last() -> None:
+    """Fair shares end the wide job at 150 and the narrow one at 200; served last, the narrow one would end at 300."""
+    narrow, wide = job("narrow", 100.0, 200.0, cores=0.5), job("wide", 100.0, 199.0)
+    assert weights([narrow, wide], 1.0, 0.0)["narrow"] == 1.0
+
+
+def test_weights_are_equal_if_a_job_has_no_forecast() -> None:
+    jobs = [job("a", 10.0, 15.0), job("b", 90.0, 100.0, foreseen=False)]
+    assert set(weights(jobs, 1.0, 0.0).values()) == {1.0}
+
+
+@given(SIZES)
+def test_no_job_that_can_use_the_worker_ends_later_in_the_order_of_fair_finish_times(
+    drawn: list[tuple[float, int, float]],
+) -> None:
+    """The property of the fair sojourn protocol."""
+    work = [[Stage(core_s, 1.0)] for core_s, _, _ in drawn]
+    fair_s = finish_times(1.0, work, [0.0] * len(work))
+    order = sorted(range(len(work)), key=lambda place: fair_s[place])
+    for first_s, then_s in zip(finish_times(1.0, work, [0.0] * len(work), order), fair_s, strict=True):
+        assert first_s <= then_s + 1e-6
+
+
+def test_the_reference_continues_from_its_state_with_new_forecasts_of_work() -> None:
+    reference, stages = EqualShareReference(2.0), {"a": [Stage(8.0, 2.0)], "b": [Stage(16.0, 2.0)]}
+    reference.arrive("a")
+    reference.arrive("b")
+    assert reference.ends_s(stages) == {"a": 8.0, "b": 12.0}
+    reference.advance(10.0, stages)
+    assert (reference.running(), reference.ends_s(stages)) == (["b"], {"a": 8.0, "b": 12.0})
+    longer = {**stages, "b": [Stage(20.0, 2.0)]}
+    assert reference.ends_s(longer)["b"] == 14.0
+    reference.advance(12.0, stages)
+    assert reference.running() == []
+    reference.advance(12.0, longer)
+    assert reference.running() == ["b"]  # it was assumed to have ended, and has not
+    reference.forget({"a"})
+    assert set(reference.ends_s(longer)) == {"b"}
+
+
+def test_remaining_work_is_the_mean_over_longer_runs() -> None:
+    runs = RunsOfClass([[Stage(10.0, 1.0), Stage(90.0, 4.0)], [Stage(10.0, 1.0), Stage(190.0, 4.0)]])
+    assert sum(stage.core_s for stage in runs.left(0.0, 1.0)) == pytest.approx(150.0)
+    assert runs.left(120.0, 4.0) == [Stage(pytest.approx(80.0), 4.0)]
+    assert runs.left(300.0, 4.0) == [Stage(pytest.approx(30.0), 4.0)]  # longer than any: a tenth more
+    assert RunsOfClass().left(100.0, 2.0) == [Stage(120.0, 2.0)]
+    assert RunsOfClass().left(500.0, 2.0) == [Stage(500.0, 2.0)]

@@ -13,13 +13,13 @@ from recommender.engine.classes import DAY_S, MAX_CONTAINERS, Classes, decode_me
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.persistence import pack, unpack
 from recommender.errors import BadInput
-from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
+from tests.fakes.curves import curve_of
 
 KEY = WorkloadKey("ns", "bert")
 NO_RISE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
 MEMORY = RunMemory(2e9, NO_RISE)
-CURVE = DemandCurve(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
+CURVE = curve_of(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
 
 
 def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> None:
@@ -29,7 +29,7 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     for _ in range(300):
         levels = np.column_stack([rng.random(240), rng.random(240) * 1e10]).astype(np.float32)
         memory = RunMemory(float(rng.random() * 1e10), rng.uniform(1.0, 5.0, AGES))
-        assert classes.learn(KEY, "main", DemandCurve(15.0, levels), memory, 3600.0, now_s=5.0)
+        assert classes.learn(KEY, "main", curve_of(15.0, levels), memory, 3600.0, now_s=5.0)
     status = classes.status(KEY)
     assert len(status["state"]) <= 128 * 1024
     demand = status["containers"][0]["demand"]
@@ -50,7 +50,7 @@ def test_a_profile_with_many_containers_keeps_their_latest_runs() -> None:
     for round_number in range(8):
         for number in range(24):
             levels = np.column_stack([rng.random(240) + 10 * round_number, rng.random(240) * 1e10]).astype(np.float32)
-            classes.learn(KEY, f"c{number}", DemandCurve(15.0, levels), MEMORY, 3600.0, now_s=5.0)
+            classes.learn(KEY, f"c{number}", curve_of(15.0, levels), MEMORY, 3600.0, now_s=5.0)
     state = classes.status(KEY)["state"]
     assert len(state) <= 128 * 1024
     again.load(KEY, state, 5.0)
@@ -84,14 +84,14 @@ def test_a_profile_states_the_number_of_runs_of_the_container_with_the_most() ->
 
 def test_a_profile_keeps_the_used_cpu_time_as_well_as_the_demand() -> None:
     classes, again = Classes(), Classes()
-    for used_cores in (0.25, math.nan):  # NaN: without known usage the demand counts
+    for used_cores in (0.25, 0.5):
         classes.learn(KEY, "main", replace(CURVE, used_cores=used_cores), MEMORY, 30.0, now_s=1.0)
     status = classes.status(KEY)
     again.load(KEY, status["state"], 1.0)
     for profile in (status, again.status(KEY)):
         demand = profile["containers"][0]["demand"]
         assert demand["cpuCores"] == [0.5, 1.0, 0.25]
-        assert demand["usedCoreSeconds"] == pytest.approx((7.5 + 17.5) / 2, abs=1e-3)
+        assert demand["usedCoreSeconds"] == pytest.approx((7.5 + 15.0) / 2, abs=1e-3)
 
 
 def test_runs_that_ended_before_the_profile_was_loaded_are_kept_as_well() -> None:
@@ -162,9 +162,9 @@ def test_memory_of_runs_with_an_invalid_number_is_refused(wrong: dict[str, Any])
 def test_a_run_is_kept_if_two_thirds_of_its_duration_were_observed() -> None:
     levels = np.full((30, 2), np.nan, np.float32)
     levels[15:] = 1.0
-    assert not Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+    assert not Classes().learn(KEY, "main", curve_of(10.0, levels), MEMORY, 300.0, now_s=1.0)
     levels[10:] = 1.0
-    assert Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+    assert Classes().learn(KEY, "main", curve_of(10.0, levels), MEMORY, 300.0, now_s=1.0)
     assert not Classes().learn(KEY, "main", CURVE, MEMORY, 120.0, now_s=1.0), "a quarter"
 
 

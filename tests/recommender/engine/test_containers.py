@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
-from recommender.engine.containers import MAX_BYTES, MAX_CORES
+from recommender.engine.containers import MAX_BYTES, MAX_CORES, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
-from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Sample

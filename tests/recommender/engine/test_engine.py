@@ -19,10 +19,10 @@ from recommender.engine.seen import GroupStart, Memory, Samples, Seen
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_SAMPLES, SILENT
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
-from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample
+from tests.fakes.curves import curve_of
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOW_S, SIDE, an_engine, instance, running
 
@@ -294,7 +294,7 @@ def test_the_first_round_goes_through_the_pods_of_a_vpa_equally_often_however_ma
 def teach_class(driver: EngineDriver, runs: int = 3) -> None:
     """Runs of ten minutes at one core and 2 GiB."""
     for _ in range(runs):
-        curve = DemandCurve(1.0, np.repeat(np.float32([[1.0, 2 * GIB]]), 600, axis=0))
+        curve = curve_of(1.0, np.repeat(np.float32([[1.0, 2 * GIB]]), 600, axis=0))
         memory = RunMemory(2 * GIB, np.where(np.arange(AGES) < 7, 1.0, 0.0))
         assert driver.engine.classes.learn(BERT, "main", curve, memory, 600.0, NOW_S)
 

@@ -10,25 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.containers import MIN_KEPT_ROWS
+from recommender.engine.containers import MIN_KEPT_ROWS, Member, NewContainer
 from recommender.engine.fleet import ClassOnlyFleet, Fleet
 from recommender.engine.keys import Instance
-from recommender.engine.member import Member, NewContainer
 from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.model import PhaseModel
-from recommender.phases.detector import DetectorOptions
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import EVERY_SAMPLE
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES
 from recommender.records import CPU, Block, Sample, UsageSeries
 from recommender.training import TrainingOptions, with_forecasts
+from tests.fakes.curves import curve_of
 from tests.fakes.records import MODEL
 
 CYCLE = 30
@@ -85,7 +83,7 @@ def test_beyond_the_runs_of_its_class_the_forecast_decides_if_there_is_one(
     fleet_of: type[Fleet], fallback: int
 ) -> None:
     """The earlier run took 40 s at half a core; it tells nothing about one that still runs after 60 s."""
-    runs = ClassRuns([DemandCurve(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
+    runs = ClassRuns([curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
     fleet = fleet_of(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
     decided_by = []
     for t in range(70):
@@ -99,7 +97,7 @@ def test_beyond_the_runs_of_its_class_the_forecast_decides_if_there_is_one(
 def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for_longer() -> None:
     """Runs of 400 s: a core for 5 s after each 95 s. A change takes 4 s, a twentieth of a run is 20 s, and the class is
     queried every 4 s: the core is there 4 to 8 s ahead, and gone once none is needed for 20 to 24 s."""
-    curve = DemandCurve(1.0, np.tile([[0.1, 1e9]] * 95 + [[1.0, 1e9]] * 5, (4, 1)).astype(np.float32))
+    curve = curve_of(1.0, np.tile([[0.1, 1e9]] * 95 + [[1.0, 1e9]] * 5, (4, 1)).astype(np.float32))
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
     fleet.lead_s, wanted = 4.0, np.empty(200)
     for t in range(200):
@@ -114,7 +112,7 @@ def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for
 
 def test_a_class_decides_again_at_once_after_only_the_recommenders_clock_was_set_back() -> None:
     """Samples have the time of their node: nothing of the container is late, so nothing of it is shifted."""
-    curve = DemandCurve(1.0, np.tile(np.array([0.5, 1e9], np.float32), (400, 1)))
+    curve = curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (400, 1)))
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
     decided_by = []
     for t, ahead_s in ((10, 0.0), (20, 86400.0), (30, 0.0)):
@@ -156,7 +154,7 @@ def test_a_class_decides_only_where_its_kept_runs_resolve_stages(bucket_s: float
     """In buckets of a minute a core seems to be needed all the time."""
     usage = np.tile(EPOCH, (12, 1)).astype(np.float32)
     width = int(bucket_s)
-    curve = DemandCurve(bucket_s, usage.reshape(-1, width, 2).max(axis=1))
+    curve = curve_of(bucket_s, usage.reshape(-1, width, 2).max(axis=1))
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
     cores, decided_by = run_epochs(fleet, epochs=8).T
     assert set(decided_by[4 * len(EPOCH) + 2 :]) == {decides}
@@ -182,7 +180,7 @@ def test_after_a_restart_a_container_continues_by_its_own_past() -> None:
 
 
 def test_in_a_new_stage_the_class_is_queried_and_then_the_forecast_decides() -> None:
-    unlike = ClassRuns([DemandCurve(60.0, np.full((10, 2), (2.0, 1e12), np.float32))])
+    unlike = ClassRuns([curve_of(60.0, np.full((10, 2), (2.0, 1e12), np.float32))])
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), unlike, started_s=0.0))
     assert run_epochs(fleet, epochs=8)[-1, 1] == BY_PAST
     slot, decided_by = fleet.members[A].slot, []
@@ -200,7 +198,7 @@ def test_own_past_gives_way_once_its_class_has_runs_that_resolve_stages() -> Non
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
     assert run_epochs(fleet, epochs=8)[-1, 1] == BY_PAST
     for curve, decides in ((np.tile(EPOCH, (9, 1)), BY_CLASS), (np.full((20, 2), (9.0, 1e12)), BY_FORECAST)):
-        runs.replace([DemandCurve(1.0, curve.astype(np.float32))])
+        runs.replace([curve_of(1.0, curve.astype(np.float32))])
         fleet.arrays.decided_by[fleet.members[A].slot] = BY_PAST
         t = 200 if decides == BY_CLASS else 230
         fleet.observe(Samples.of([(A, Sample(t, 0.1, 1e9))]))
@@ -218,7 +216,7 @@ def test_the_forecast_is_not_charged_for_violations_while_a_class_decides() -> N
     slot = fleet.members[A].slot
     assert fleet.arrays.decided_by[slot] == BY_FORECAST
     curve = np.concatenate([np.tile((0.1, 1e9), (20, 1)), np.tile((1.0, 1e9), (200, 1))])
-    runs.add(DemandCurve(1.0, curve.astype(np.float32)))
+    runs.add(curve_of(1.0, curve.astype(np.float32)))
     for t in range(21, 200):
         fleet.observe(Samples.of([(A, Sample(float(t), 1.0, 1e9))]))
         fleet.decide(fleet.due(float(t)), float(t))
@@ -339,7 +337,7 @@ def three_phase_model() -> PhaseModel:
     centres = MODEL.detector.centres
     detector = replace(MODEL.detector, centres=replace(centres, root=centres.root[:3], reach=centres.reach[:3]))
     training_series = UsageSeries("main", np.arange(300), 1.0, random_use(11, 300))
-    return with_forecasts(detector, [training_series], TrainingOptions(DetectorOptions(detector.features)), {})
+    return with_forecasts(detector, [training_series], TrainingOptions(detector.features), {})
 
 
 def test_phase_forecasts_are_counted_after_switching_to_a_model_of_fewer_phases() -> None:

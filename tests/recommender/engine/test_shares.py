@@ -22,8 +22,8 @@ from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, Sample
+from tests.fakes.curves import curve_of
 from tests.recommender.engine.situations import situation
 from tests.recommender.engine.worked import GIB, NOW_S, an_engine, running
 
@@ -260,7 +260,7 @@ def test_a_container_that_moves_to_another_vpa_shares_its_node_as_before() -> No
 
 
 def test_the_cached_stages_of_a_class_are_dropped_with_it() -> None:
-    runs = ClassRuns([DemandCurve(5.0, np.ones((4, 2), np.float32))])
+    runs = ClassRuns([curve_of(5.0, np.ones((4, 2), np.float32))])
     shares = Shares(lambda _: Work(0.0, None))
     assert shares._stages(runs) is shares._stages(runs)
     del runs
@@ -338,7 +338,7 @@ def a_shared_node(samples_every_s: float) -> Engine:
     a minute, sampled this often."""
     engine = an_engine(step_s=5.0)
     for name, core_s in (("short", 60.0), ("long", 200.0)):
-        curve = DemandCurve(5.0, np.full((int(core_s / 5.0), 2), (1.0, GIB), np.float32))
+        curve = curve_of(5.0, np.full((int(core_s / 5.0), 2), (1.0, GIB), np.float32))
         engine.classes.runs(WorkloadKey("ns", name), "main").add(curve)
     seen = Seen(
         {GROUPS[one]: Rules(declared_cores=0.1) for one in CLASSES}, {SLOW: of_class(SLOW, NOW_S)}, nodes={"n0": 1.0}

@@ -13,10 +13,10 @@ from recommender.engine.container_arrays import (
     THROTTLED_DEMAND_FACTOR,
     ContainerArrays,
 )
+from recommender.engine.containers import NewContainer
 from recommender.engine.fleet import Fleet
 from recommender.engine.judging import judge
 from recommender.engine.keys import Instance
-from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import INITIAL_LEVEL, ClassRuns

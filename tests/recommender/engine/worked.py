@@ -9,11 +9,11 @@ import numpy as np
 
 from recommender import model as models
 from recommender.engine.container_arrays import BY_FORECAST
+from recommender.engine.containers import NewContainer
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Running
-from recommender.engine.member import NewContainer
 from recommender.engine.options import Options
 from recommender.engine.seen import Memory, Samples
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
@@ -58,7 +58,7 @@ def running(**fields: Any) -> Running:
 
 
 def an_engine(memory: Memory | None = None, step_s: float = 1.0) -> Engine:
-    return Engine(lambda *callbacks: Fleet(MODEL, step_s, CYCLE, *callbacks), Options(), memory=memory)
+    return Engine(Fleet(MODEL, step_s, CYCLE), Options(), memory=memory)
 
 
 def pairs(*rows: tuple[float, float]) -> np.ndarray:

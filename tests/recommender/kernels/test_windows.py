@@ -1,4 +1,4 @@
-"""Windows within gap-free segments; labels carried over gaps; moments of columns with gaps."""
+"""Gap-free segments; labels carried over gaps; moments of columns with gaps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from recommender.kernels.windows import (
     carried_forward,
     column_moments,
     gap_free,
-    window_starts,
 )
 
 MASKS = st.lists(st.booleans(), max_size=40).map(lambda flags: np.array(flags, dtype=bool))
-LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 
 def test_a_gap_ends_a_segment() -> None:
@@ -24,23 +22,12 @@ def test_a_gap_ends_a_segment() -> None:
     rows, segments = gap_free(values)
     assert rows.tolist() == [0, 2, 3]
     assert segments.tolist() == [0, 1, 3]
-    assert window_starts(segments, 1).tolist() == [1]
 
 
-def test_without_complete_rows_there_are_no_segments_and_no_windows() -> None:
+def test_without_complete_rows_there_are_no_segments() -> None:
     rows, segments = gap_free(np.full((3, 1), np.nan))
     assert rows.size == 0
     assert segments.tolist() == [0]
-    assert window_starts(segments, 3).size == 0
-
-
-@settings(deadline=None)
-@given(LENGTHS, st.integers(1, 4))
-def test_every_window_lies_in_one_segment_and_none_is_left_out(lengths: list[int], lag: int) -> None:
-    segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    expected = [t for t in range(len(owner) - lag) if owner[t] == owner[t + lag]]
-    assert window_starts(segments, lag).tolist() == expected
 
 
 @settings(deadline=None)

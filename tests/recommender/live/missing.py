@@ -23,7 +23,7 @@ from recommender.cluster.lease import LeaderElection
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.profiles import ProfileWriter, read_profile
+from recommender.cluster.profiles import read_profile
 from recommender.cluster.progress.sources import read_log
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.vpas.auto_created import Settings as Making
@@ -37,6 +37,7 @@ from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
 from recommender.records import CPU, ContainerRecommendation
+from tests.fakes.profiles import profile_store
 
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
 VPAS, CHECKPOINTS = "verticalpodautoscalers", "verticalpodautoscalercheckpoints"
@@ -200,7 +201,7 @@ def delete_checkpoint(stage: Stage) -> Attempt:
 
 
 def write_profile(stage: Stage) -> Attempt:
-    return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, None)
+    return lambda: profile_store(stage.api).write(stage.vpa(), {"phase": "1"})
 
 
 def take_over_profile(stage: Stage) -> Attempt:
@@ -209,11 +210,11 @@ def take_over_profile(stage: Stage) -> Attempt:
     raw = {"apiVersion": "phasewise.dev/v1alpha1", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
     where = (PHASEWISE, "v1alpha1", stage.namespace, "phaseprofiles")
     present = read_profile(stage.cluster.custom.create_namespaced_custom_object(*where, raw))
-    return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, present)
+    return lambda: profile_store(stage.api, present).write(stage.vpa(), {"phase": "1"})
 
 
 def delete_class_profile(stage: Stage) -> Attempt:
-    return lambda: ProfileWriter(stage.api).delete_class(ObjectKey(stage.namespace, "seldom"))
+    return lambda: profile_store(stage.api).write_class(ObjectKey(stage.namespace, "seldom"), None)
 
 
 def read_pod_log(stage: Stage) -> Attempt:

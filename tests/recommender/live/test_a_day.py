@@ -26,7 +26,7 @@ def test_a_day_of_pods_coming_and_going_leaves_nothing_behind() -> None:
     day = Day()
     recommender = Recommender(
         day,
-        lambda *args: Fleet(MODEL, ROUND_S, 5, *args),
+        Fleet(MODEL, ROUND_S, 5),
         Options(),
         SharedLimits(),
         clock=lambda: day.now_s,

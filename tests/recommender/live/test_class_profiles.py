@@ -11,15 +11,15 @@ import pytest
 from recommender.cluster.errors import ApiError, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
+from recommender.engine.containers import Member
 from recommender.engine.keys import Group, WorkloadKey
-from recommender.engine.member import Member
 from recommender.engine.persistence import pack, unpack
 from recommender.engine.tally import Report
 from recommender.live import class_profiles
 from recommender.live.round import Recommender
-from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, RunMemory
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
+from tests.fakes.curves import curve_of
 from tests.fakes.records import GIB, recommender, target_of, use
 
 KEY, CLASS = ObjectKey("ns", "bert"), WorkloadKey("ns", "bert")
@@ -157,7 +157,7 @@ class FailingJobs(Jobs):
 
 
 def _learn(ours: Recommender, *names: str) -> None:
-    curve, memory = DemandCurve(10.0, np.ones((3, 2), np.float32)), RunMemory(2e9, np.ones(AGES))
+    curve, memory = curve_of(10.0, np.ones((3, 2), np.float32)), RunMemory(2e9, np.ones(AGES))
     for name in names:
         ours.engine.classes.learn(WorkloadKey("ns", name), "main", curve, memory, 30.0, ours.clock())
 

@@ -13,13 +13,13 @@ from recommender.cluster.errors import Invalid
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
+from recommender.cluster.profiles import PROFILES, Profile, ProfileStore, read_profile
 from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope
 from recommender.records import Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
+from tests.fakes.profiles import profile_store
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
@@ -77,16 +77,17 @@ def test_a_vpa_and_a_class_with_the_same_profile_name_do_not_overwrite_each_othe
     server: FakeServer, tmp_path: Path
 ) -> None:
     """The VPA `class.job` and the class `job`: each patch first tests whose profile it is."""
-    writer = ProfileWriter(connect(kubeconfig(tmp_path / "config", server.url), user_agent="t"))
+    api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="t")
     named, of_another = read_vpa(a_vpa("class.job")), Profile(ObjectKey("ns", "class.job"), "")
+    store = profile_store(api, of_another)
     server.answers[:] = [status(422, "the server rejected our request: testing value /spec/class failed")]
     with pytest.raises(Invalid, match="that of a workload class's profile"):
-        writer.write(named, {"phase": "1"}, of_another)
+        store.write(named, {"phase": "1"})
     with pytest.raises(Invalid, match="testing value"):
-        writer.write_class(ObjectKey("ns", "job"), {"state": ""})
+        store.write_class(ObjectKey("ns", "job"), {"state": ""})
     server.answers[:] = [status(409, "it is there"), *server.answers]
     with pytest.raises(Invalid, match="that of a workload class's profile"):
-        writer.write(named, {"phase": "1"}, None)
+        profile_store(api).write(named, {"phase": "1"})
     bodies = [orjson.loads(body) for method, _, _, body in server.requests if method == "PATCH"]
     assert [body[0] for body in bodies] == [
         {"op": "test", "path": "/spec/class", "value": of_class} for of_class in (False, True, False)
@@ -99,7 +100,7 @@ def test_many_new_vpas_of_a_namespace_do_not_have_the_profiles_of_all_others_lis
     """A tenant could make a hundred in each round."""
     api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="t")
     watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
-    ProfileStore(api, Scope(), watch).load([ObjectKey("ns", f"job-{n}") for n in range(100)])
+    ProfileStore(api, watch, None, Scope().covers).load([ObjectKey("ns", f"job-{n}") for n in range(100)])
     (path,) = [path for _, path, _, _ in server.requests]
     assert path.startswith(path_of(PROFILES, "ns"))
 
@@ -111,7 +112,7 @@ def test_a_forbidden_list_of_profiles_is_logged_once_and_counted_each_time(
     file = kubeconfig(tmp_path / "config", server.url)
     api = connect(file, user_agent="t", observe=lambda method, code, seconds: codes.append(code))
     watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
-    store = ProfileStore(api, Scope(), watch)
+    store = ProfileStore(api, watch, None, Scope().covers)
     server.answers[:] = [status(403, "phaseprofiles is forbidden")]
     for _ in range(2):
         store.load([ObjectKey("ns", "job")])

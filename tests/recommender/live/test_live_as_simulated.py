@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -64,7 +63,7 @@ class Live:
         self.view = Jobs()
         self.ours = Recommender(
             self.view,
-            partial(Fleet, MODEL, STEP_S, CYCLE_SAMPLES),
+            Fleet(MODEL, STEP_S, CYCLE_SAMPLES),
             Options(),
             SharedLimits(),
             clock=lambda: self.view.now_s,

@@ -20,9 +20,9 @@ from recommender.cli.common import run
 from recommender.cli.main import cli
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.model_map import read_model_map
+from recommender.engine.containers import NewContainer
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
-from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.errors import BadArtifact, Misuse
 from recommender.live.outside.model_source import (

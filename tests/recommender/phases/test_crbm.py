@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from baselines.crbm import PublishedCRBM
 from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.crbm_layout import Parameters
-from recommender.kernels.windows import window_starts
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM, Trainer, hold_out
 
 DATA = Path(__file__).parents[2] / "data" / "ai4dl"
@@ -74,6 +73,11 @@ def untrained(n_features: int, **options: Any) -> ConditionalRBM:
     small = encoder.parameters_
     encoder.parameters_ = small._replace(W=15 * small.W, A=15 * small.A, B=15 * small.B)
     return encoder
+
+
+def window_starts(segments: np.ndarray, lag: int) -> np.ndarray:
+    """The first row of every full window of ``lag + 1`` rows, in order; none crosses a segment border."""
+    return np.array([row for start, stop in itertools.pairwise(segments) for row in range(start, stop - lag)], np.int64)
 
 
 def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epochs: int = 1) -> None:

@@ -8,12 +8,13 @@ import pytest
 from recommender.policies.class_runs import MAX_RUNS, MIN_RUNS_TO_FALL, TARGET_SHARE, ClassForecast, ClassRuns, Progress
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import VIOLATION_TOLERANCE
+from tests.fakes.curves import curve_of
 
 MIB = 2.0**20
 
 
 def a_run(cpu: list[float], mib: list[float], step_s: float = 10.0) -> DemandCurve:
-    return DemandCurve(step_s, np.column_stack([cpu, np.array(mib) * MIB]).astype(np.float32))
+    return curve_of(step_s, np.column_stack([cpu, np.array(mib) * MIB]).astype(np.float32))
 
 
 STAGES = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.9], [100, 300, 300, 300, 500, 500, 500, 400])
@@ -21,7 +22,7 @@ STAGES = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.9], [100, 300, 300, 300, 50
 
 
 def so_far(run: DemandCurve, n: int) -> Progress:
-    return Progress(DemandCurve(run.step_s, run.levels[:n]), run.step_s * n, run.step_s * n)
+    return Progress(curve_of(run.step_s, run.levels[:n]), run.step_s * n, run.step_s * n)
 
 
 def forecast_of(runs: ClassRuns, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast:
@@ -137,7 +138,7 @@ def test_the_expected_run_keeps_a_short_peak_of_memory_whatever_the_length_of_th
 @pytest.mark.parametrize("buckets", [123, 146, 200])
 def test_the_expected_run_of_long_runs_lasts_from_their_start_to_their_end(buckets: int) -> None:
     """The step of the expected run is then not a round number, which once added a bucket after the end."""
-    long = DemandCurve(2.0, np.ones((buckets, 2), np.float32))
+    long = curve_of(2.0, np.ones((buckets, 2), np.float32))
     expected = ClassRuns([a_run([1.0], [1.0], 1.0), long]).expected()
     assert expected is not None
     assert np.isfinite(expected.levels).all()
@@ -149,7 +150,7 @@ def varied(rng: np.random.Generator) -> DemandCurve:
     pace, level = rng.uniform(0.8, 1.25), rng.uniform(0.9, 1.1, 2)
     at = np.minimum((np.arange(0, 8 / pace, 0.5) * pace).astype(int), 7)
     noise = rng.lognormal(0.0, 0.05, (len(at), 2))
-    return DemandCurve(5.0, (STAGES.levels[at] * level * noise).astype(np.float32))
+    return curve_of(5.0, (STAGES.levels[at] * level * noise).astype(np.float32))
 
 
 def test_after_twenty_varied_runs_the_next_ones_rarely_violate_and_get_less_than_their_peak() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.policies.demand_curve import POINTS, CurveRecorder, DemandCurve
+from recommender.policies.demand_curve import POINTS, CurveRecorder
 
 ONE = np.array([0])
 
@@ -80,14 +80,5 @@ def test_the_usage_is_known_whatever_the_demand_and_the_width_of_the_buckets() -
         cores = float(position % 2)
         curves.observe(ONE, np.array([position]), np.array([[3.0 * cores, 1e9]]), np.array([cores]))
         used_core_s.append(curves.curve(0).used_core_s)
-    assert curves.curve(0).mean_cores == pytest.approx(0.5)
+    assert curves.curve(0).used_cores == pytest.approx(0.5)
     assert max(np.abs(np.diff(used_core_s))) <= 2 * 20.0, "at most the width of a bucket, of which half is used"
-
-
-def test_a_curve_of_an_older_version_takes_its_demand_for_its_usage() -> None:
-    curves = recorder()
-    kept = DemandCurve(5.0, np.float32([[1.0, 1.0], [np.nan, np.nan], [2.0, 1.0]]))
-    assert (kept.mean_cores, kept.used_core_s) == (1.5, 22.5)
-    curves.restore(0, kept)
-    curves.observe(ONE, np.array([3]), np.array([[9.0, 1.0]]), np.array([3.0]))
-    assert curves.curve(0).used_cores == 2.0

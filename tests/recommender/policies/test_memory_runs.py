@@ -39,13 +39,12 @@ def target(
     largest: float,
     memory: ClassMemory,
     declared: float = 100.0,
-    waits: float = 60.0,
     recent: float | None = None,
 ) -> float:
     bounds = memory.bounds(0.01)
     seen = (np.array([largest if used is None else used]) for used in (largest, recent))
     found = memory_targets(
-        np.array([age]), *seen, np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, waits
+        np.array([age]), *seen, np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, 1.15
     )
     return float(found[0])
 
@@ -114,11 +113,11 @@ def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
     assert target(40, 30.0, memory) == pytest.approx(30 * 1.1)
 
 
-def test_the_declared_request_stays_until_a_class_has_three_runs() -> None:
+def test_memory_follows_the_own_peak_until_a_class_has_three_runs() -> None:
     two = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 2)
     assert math.isnan(two.bounds(0.01).peak_bytes)
-    assert target(40, 3.0, two) == 100.0
-    assert target(60, 3.0, two) == pytest.approx(3 * 1.15)
+    assert target(0, 0.0, two) == 100.0, "the declared request, before the first sample"
+    assert target(40, 3.0, two) == pytest.approx(3 * 1.15)
     two.add(RunMemory(11.0, np.full(AGES, 1.2)))
     assert target(40, 3.0, two) < 10
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
-from recommender.report.figures import COLUMNS, to_json, write_csv, write_json
+from recommender.report.figures import COLUMNS, to_json, write_csv
 from tests.recommender.report.simulation import HOSTILE, Simulated
 
 ROOT = Path(__file__).parents[3]
@@ -52,19 +52,6 @@ def test_undefined_ratios_are_null_and_a_report_without_containers_is_no_error()
     report = orjson.loads(to_json(empty))
     assert report["samples"] == 0 and report["policies"]["static"]["cpu"]["slack_ratio"] is None
     assert report["left_out"] == [{"container": "a", "reason": "too short"}]
-
-
-def test_the_file_is_the_json_unchanged(run: Simulated, tmp_path: Path) -> None:
-    write_json(run.result, tmp_path / "r.json")
-    assert (tmp_path / "r.json").read_bytes() == to_json(run.result)
-
-
-def test_a_dash_writes_only_the_json_to_standard_output(
-    run: Simulated, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    write_json(run.result, "-")
-    out, err = capfdbinary.readouterr()
-    assert out == to_json(run.result) and err == b""
 
 
 def test_the_csv_has_a_row_per_container_and_policy_and_adds_up_to_the_json(run: Simulated, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from recommender.records import UsageSeries
-from recommender.series import ContainerSamples, to_series
+from recommender.series import to_series, whole_seconds
 from recommender.sources.prometheus_usage import UsageBlock
 
 
@@ -34,7 +34,8 @@ def series_of(blocks: Sequence[UsageBlock], step_s: float) -> Iterator[UsageSeri
         if rows.start == rows.stop:
             continue
         declared = None if np.isnan(requests[rows]).all() else requests[rows]
-        samples = ContainerSamples(
-            "/".join(name), times_s[rows], usage[rows], declared, workload=workloads[at], node=nodes[at]
+        timestamps = whole_seconds(times_s[rows])
+        samples = UsageSeries(
+            "/".join(name), timestamps, 0.0, usage[rows], declared, workload=workloads[at], node=nodes[at]
         )
-        yield to_series(samples, step_s)
+        yield to_series(samples, times_s[rows], step_s)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.contention.phasewise import ForecastJob
+from extender.moves.phasewise import MovableJob
 from recommender.contention.sharing import Stage
 from thesis_bench.workers.deciders import added_s
 
 
-def job(name: str, worker: int, core_s: float, due_s: float) -> ForecastJob:
-    return ForecastJob(name, worker, [Stage(core_s, 1.0)], due_s)
+def job(name: str, worker: int, core_s: float, due_s: float) -> MovableJob:
+    return MovableJob(name, [Stage(core_s, 1.0)], due_s, worker=worker)
 
 
 def test_a_new_job_adds_its_own_time_its_wait_and_the_wait_of_others() -> None:

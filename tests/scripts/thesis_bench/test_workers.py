@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.moves.board import Move
+from extender.moves.phasewise import MoveOptions
 from recommender.contention.flowcon import FlowConOptions
-from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import RunsOfClass, Stage
-from recommender.contention.specon import Move
 from tests.examples import at_most
 from tests.reference.workers import naive_finish_times
 from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.kernels.earlier_runs import peak_after_nearest
+from recommender.kernels.runs import peak_after_nearest
 from tests.reference.class_runs import EarlierRun, naive_peak_after
 
 N_FEATURES = 2

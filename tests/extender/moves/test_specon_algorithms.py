@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention.specon import TrackedJob, asks_to_move, destination, rebalance, scores, with_learners
+from extender.moves.specon import TrackedJob, asks_to_move, destination, rebalance, scores, with_learners
 from recommender.growth import Category
 
 PC, WC, CC = Category
