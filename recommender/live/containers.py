@@ -24,7 +24,7 @@ MAX_RUNS = 100_000
 """At most this many resumable runs are tracked: those whose pods changed last."""
 
 JobRun = tuple[str, str, str]
-"""Namespace, UID of a Job, and completion index: a run that replacement pods continue. Anybody can name any owner."""
+"""Namespace (anybody can name any owner), UID of a Job, completion index: a run that replacement pods continue."""
 
 
 class OwnedContainer(NamedTuple):

@@ -180,14 +180,9 @@ class Api:
             if timeout_s <= 0:
                 raise Unreachable(f"{description}: not sent, the process is shutting down")
             generation = self._credentials.generation
+            timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s)
             response = self._send(
-                description,
-                method,
-                self._credentials.prefix + url,
-                body=data,
-                headers={**headers, **self._credentials.headers()},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
-                preload_content=not stream,
+                description, method, url, headers, body=data, timeout=timeout, preload_content=not stream
             )
             if response.status < 300:
                 return response
@@ -206,10 +201,14 @@ class Api:
                 break
         raise error
 
-    def _send(self, description: str, method: str, url: str, **how: Any) -> urllib3.BaseHTTPResponse:
-        started_s, status, pool = self._clock(), 0, self._credentials.pool
+    def _send(
+        self, description: str, method: str, url: str, headers: Mapping[str, str], **how: Any
+    ) -> urllib3.BaseHTTPResponse:
+        started_s, status, access = self._clock(), 0, self._credentials
+        how |= {"retries": False, "redirect": False, "assert_same_host": False}
         try:
-            response = pool.urlopen(method, url, retries=False, redirect=False, assert_same_host=False, **how)
+            headers = {**headers, **access.headers()}  # whose token may have to be fetched first
+            response = access.pool.urlopen(method, access.prefix + url, headers=headers, **how)
             status = response.status
         except (HTTPError, OSError) as error:
             raise error_from_exception(description, error) from error

@@ -134,11 +134,7 @@ class Checkpoints:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write(
-        self,
-        statuses: Statuses,
-        deadline_s: float,
-        max_writes: float = math.inf,
-        interval_s: float = 0.0,
+        self, statuses: Statuses, deadline_s: float, max_writes: float = math.inf, interval_s: float = 0.0
     ) -> WriteReport:
         """Write the checkpoints of VPAs, the longest waiting first, until a deadline on our clock.
 
@@ -253,10 +249,8 @@ class Checkpoints:
         """Whether the server confirms that a VPA does not exist, before its checkpoints are deleted."""
         try:
             self._api.get(path_of(VPAS, *vpa))
-        except NotFound:
-            return True
-        except ClusterError:
-            return False
+        except ClusterError as error:
+            return isinstance(error, NotFound)
         return False
 
     def _delete(self, checkpoint: Checkpoint) -> bool:

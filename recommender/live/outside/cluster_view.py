@@ -351,12 +351,13 @@ class InterruptibleUsage:
 
     def samples(self, now_s: float) -> UsageReport:
         """Read the source; raises its error, or `Unreachable` if it has not answered when the process is stopped."""
-        self._answer = Future[UsageReport]()
+        answer = self._answer = Future[UsageReport]()
         if self._stopped:
             self.stop()
         else:
-            threading.Thread(target=self._ask, args=(now_s, self._answer), name="usage", daemon=True).start()
-        return self._answer.result()
+            threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
+        used, self._answer = answer.result(), Future()  # megabytes, not to be kept until the next round
+        return used
 
     def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
         with suppress(InvalidStateError):  # stopped meanwhile

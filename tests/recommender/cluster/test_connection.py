@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from urllib3.exceptions import HTTPError
 
 from recommender.cluster import errors
 from recommender.cluster.access.connection import Api, connect
@@ -161,6 +162,25 @@ def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: Fak
     with pytest.raises(errors.Unauthorized):
         api.get("/p")
     assert len(server.requests) == 5, "repeated only once"
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [(HTTPError("the identity provider is down"), errors.Unreachable), (OSError("no file"), errors.BadCredentials)],
+)
+def test_a_request_whose_token_cannot_be_fetched_fails_and_counts_as_one_without_an_answer(
+    tmp_path: Path, failure: Exception, raised: type[Exception]
+) -> None:
+    def fetch_token(_: object) -> None:
+        raise failure
+
+    observed: list[tuple[str, int]] = []
+    credentials = Credentials(kubeconfig(tmp_path / "config", "http://127.0.0.1:9"))
+    credentials._configuration.refresh_api_key_hook = fetch_token
+    api = Api(credentials, TokenBucket(10, 10), user_agent="t", observe=lambda *of: observed.append(of[:2]))
+    with pytest.raises(raised):
+        api.get("/p")
+    assert observed == [("GET", 0)]
 
 
 def test_a_timeout_and_a_refused_connection_are_different_errors(api: Api, server: FakeServer, tmp_path: Path) -> None:

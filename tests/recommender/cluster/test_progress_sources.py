@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -226,9 +227,20 @@ def test_a_round_reads_for_a_limited_time_and_the_next_continues_with_the_rest(s
     assert [path.split("/")[-2] for path, _ in requests_to(server)] == ["p0", "p1", "p2", "p3", "p4", "p0"]
 
 
-def test_sources_that_do_not_run_or_opt_out_are_not_requested(server: FakeServer, api: Api) -> None:
+def test_logs_of_pods_that_do_not_run_or_opt_out_are_not_requested(server: FakeServer, api: Api) -> None:
     assert TimedLogProgress(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
     assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("label", "annotation", "requests"), [("true", None, 1), ("true", "false", 0), ("false", None, 0)]
+)
+def test_the_log_of_a_pod_is_read_if_its_label_says_so_unless_its_annotation_opts_out(
+    server: FakeServer, api: Api, label: str, annotation: str | None, requests: int
+) -> None:
+    pod = replace(a_pod("p", annotation), labels={"phasewise.dev/progress-log": label})
+    TimedLogProgress(api).take([pod], NOW_S)
+    assert len(server.requests) == requests
 
 
 def test_stages_and_checkpoints_are_read_from_logs_and_annotations(server: FakeServer, api: Api) -> None:

@@ -203,6 +203,28 @@ def test_broken_objects_are_reported_by_name_until_they_are_deleted(start: Start
     assert reflector.broken == {ObjectKey("n", "a"): "KeyError while reading it"}
 
 
+def test_a_broken_object_that_a_new_list_lacks_is_no_longer_reported(start: Start) -> None:
+    expired = event("ERROR", {"code": 410})
+    reflector, _ = start([[page(5, thing("b", 2, "broken"))], [page(9, thing("a", 8))]], [[expired]])
+    until(reflector, {"a": "v"})
+    wait_until(lambda: not reflector.broken, "nothing is broken", timeout_s=5, every_s=0.005)
+
+
+def test_a_stop_while_a_watch_is_being_opened_ends_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi([[page(5)]], [])
+    reflector = Reflector[Any](api, "/things", value_of)
+
+    def open_late(*_: object, **__: object) -> ScriptedWatch:
+        stopping = threading.Thread(target=reflector.stop, args=(0.0,))
+        stopping.start()
+        stopping.join()
+        return ScriptedWatch(api)
+
+    monkeypatch.setattr(api, "watch_lines", open_late)
+    reflector.start()
+    wait_until(lambda: not reflector._thread.is_alive(), "the thread has ended", timeout_s=5, every_s=0.005)
+
+
 def test_a_change_handler_that_raises_does_not_end_the_watch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_old: object, _new: object) -> None:
         raise RuntimeError("the handler failed")

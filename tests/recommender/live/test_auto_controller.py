@@ -13,10 +13,15 @@ from prometheus_client import CollectorRegistry
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.auto.controller import INITIAL_BACKOFF_S, MAX_BACKOFF_S, RESYNC_INTERVAL_S, AutoVpaController
 from recommender.live.auto.settings import MODE
+from recommender.live.auto.view import AutoView
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.view.scope import Scope
+from tests.fakes.records import a_vpa
 from tests.recommender.live.auto_world import TEAM, Server, World, a_workload
 
 
@@ -205,3 +210,14 @@ def test_an_unexpected_failure_in_one_namespace_does_not_stop_others(caplog: pyt
     failures = [record for record in caplog.records if "namespace earlier" in record.message]
     assert len(failures) == 4, "it is tried again after 1, 2 and 4 s"
     assert failures[0].exc_info
+
+
+def test_a_vpa_is_changed_from_its_present_resource_version_even_if_nothing_else_of_it_has_changed() -> None:
+    view = ClusterView(None, Scope(), lambda _: UsageReport([]))  # type: ignore[arg-type]
+    auto, key = AutoView(None, view, Scope()), ObjectKey("ns", "job")  # type: ignore[arg-type]
+    for version in ("1", "2"):
+        raw = a_vpa()
+        raw["metadata"]["resourceVersion"] = version
+        view._vpas._put(raw)
+        assert auto.vpas("ns")[key].resource_version == version
+    assert auto.vpas("other") == {}

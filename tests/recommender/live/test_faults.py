@@ -105,6 +105,19 @@ def test_many_new_vpas_of_a_namespace_do_not_have_the_profiles_of_all_others_lis
     assert path.startswith(path_of(PROFILES, "ns"))
 
 
+def test_the_profile_of_a_vpa_with_the_name_of_a_class_is_not_deleted_with_the_class(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="t")
+    watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
+    store = ProfileStore(api, Scope(), watch)
+    for name, owners in (("class.a", [{"uid": "u"}]), ("class.b", [])):
+        watch._put({"metadata": {"namespace": "ns", "name": name, "ownerReferences": owners}})
+    for name in ("a", "b"):
+        store.write_class_profile(ObjectKey("ns", name), None)
+    assert [(how, path) for how, path, *_ in server.requests] == [("DELETE", path_of(PROFILES, "ns", "class.b"))]
+
+
 def test_a_forbidden_list_of_profiles_is_logged_once_and_counted_each_time(
     server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -247,6 +247,18 @@ def test_with_no_time_left_nothing_is_written_and_everything_is_counted(many: Ma
     assert (report.unwritten_statuses, report.unwritten_profiles) == (VPAS, VPAS)
 
 
+def test_profiles_that_are_written_slowly_are_written_until_the_time_is_over_and_the_rest_counted(
+    many: Many, ours: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_slowly(*_: object) -> None:
+        many.sent.append(("profile", ""))
+        many.now_s += 1.0
+
+    monkeypatch.setattr(many, "write_profile", write_slowly)
+    report = ours.publish_safe_values(profiles_until_s=many.now_s + 2.5)
+    assert (len(many.written("profile")), report.unwritten_profiles) == (3, VPAS - 3)
+
+
 def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: Many, ours: Recommender) -> None:
     ours.profiles.refusal = Refusal("the folder is damaged", many.now_s)
     run_rounds(ours, many, 1)

@@ -128,14 +128,31 @@ def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
     assert known == [(instance("pod-0"), Group("ns", "a", "main"))] * RETENTION_ROUNDS + [None]
 
 
-def test_the_owner_of_a_removed_container_is_found_while_another_pod_is_contested() -> None:
-    records, contested = FakeView(), a_pod("pod-0")
+def test_a_container_that_comes_back_is_still_found_after_the_rounds_for_which_a_removed_one_is() -> None:
+    records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
+    state = state_of("a")
+    selector = selector_of(records, state)
+    for pods in ([a_pod("pod-0")], [], [a_pod("pod-0")]):
+        records.pods = {"a": pods}
+        selector.select([state], Report())
+        selector.index.take_changes()
+    for _ in range(RETENTION_ROUNDS):
+        selector.index.take_changes()
+    assert selector.index.lookup(key) == (instance("pod-0"), Group("ns", "a", "main"))
+
+
+def test_the_owner_of_a_removed_container_is_found_for_some_rounds_while_another_pod_is_contested() -> None:
+    records, contested, key = FakeView(), a_pod("pod-0"), ContainerKey("ns", "pod-1", "main")
     records.pods = {"a": [contested, a_pod("pod-1")], "b": [contested]}
     states = [state_of(name) for name in ("a", "b")]
     selector = selector_of(records, *states)
     records.pods["a"] = [contested]
-    selector.select(states, Report())
-    assert selector.index.lookup(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
+    known = []
+    for _ in range(RETENTION_ROUNDS + 2):
+        selector.select(states, Report())
+        known.append(selector.index.lookup(key))
+        selector.index.take_changes()
+    assert known == [(instance("pod-1"), Group("ns", "a", "main"))] * (RETENTION_ROUNDS + 1) + [None]
 
 
 def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -> None:

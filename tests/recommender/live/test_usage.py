@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
@@ -32,6 +33,18 @@ def test_samples_of_the_source_are_returned_in_order() -> None:
     assert usage.samples(7.0) == UsageReport([ONE, ONE], {"ns/bad": "no number"})
     assert usage.samples(8.0).samples == [ONE, ONE]
     assert times_s == [7.0, 8.0]
+
+
+def test_samples_are_not_kept_until_the_next_round() -> None:
+    class Name(str):
+        """Which may be weakly referenced."""
+
+    usage = InterruptibleUsage(lambda _: UsageReport([(ContainerKey("ns", Name("pod"), "main"), ONE[1])]))
+    (kept,) = [weakref.ref(key.pod) for key, _ in usage.samples(0.0).samples]
+    deadline_s = time.monotonic() + 5.0
+    while kept() is not None:  # the thread that read it may still be about to end
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
 
 
 def test_unreadable_metrics_of_a_pod_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
