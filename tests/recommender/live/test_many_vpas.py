@@ -217,6 +217,19 @@ def test_the_largest_shortage_comes_first_and_memory_counts_more_than_cpu(many: 
     assert ordered[-1].vpa.key.name == "job08"
 
 
+def test_a_safe_value_has_no_amount_of_a_resource_that_a_vpa_does_not_control(many: Many) -> None:
+    for raw in many.raw.values():
+        raw["spec"]["resourcePolicy"] = {"containerPolicies": [{"containerName": "*", "controlledResources": ["cpu"]}]}
+    ours = recommender(many)
+    run_rounds(ours, many, 40)
+    publish_almost_nothing(ours, "job07")
+    ours.publish_safe_values()
+    (entry,) = many.raw["job07"]["status"]["recommendation"]["containerRecommendations"]
+    assert {name: set(amounts) for name, amounts in entry.items() if name != "containerName"} == {
+        bound: {"cpu"} for bound in ("lowerBound", "target", "upperBound", "uncappedTarget")
+    }
+
+
 def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: Many, ours: Recommender) -> None:
     for name in many.names():
         publish_almost_nothing(ours, name)
