@@ -286,6 +286,12 @@ def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: M
     assert len(many.profiles) == VPAS
 
 
+def test_the_engine_forgets_the_groups_of_a_vpa_that_is_gone(many: Many, ours: Recommender) -> None:
+    del many.raw["job07"]
+    run_rounds(ours, many, 1)
+    assert {group.vpa for group in ours.engine.groups.slots} == set(many.names()) - {"job07"}
+
+
 def test_nothing_is_kept_of_pods_without_a_vpa(many: Many) -> None:
     """As in the default recommender with --memory-saver."""
     ours = recommender(many)
