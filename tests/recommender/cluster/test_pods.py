@@ -37,8 +37,8 @@ def test_a_pod_that_has_not_started_has_the_requests_of_its_spec() -> None:
 def test_requests_are_those_of_the_status_while_a_resize_is_pending() -> None:
     status = {"name": "app", "resources": resources("500m", "1Gi"), "state": {"running": {}}}
     deferred = {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "full"}
-    ready = {"type": "Ready", "status": "True"}
-    read = read_pod(pod([{"name": "app", "resources": resources("1", "2Gi")}], [status], conditions=[deferred, ready]))
+    conditions = [deferred, {"type": "Ready", "status": "True"}, {"type": "PodResizeInProgress", "status": "False"}]
+    read = read_pod(pod([{"name": "app", "resources": resources("1", "2Gi")}], [status], conditions=conditions))
     app = read.container("app")
     assert app is not None
     assert (app.requests, app.limits[1]) == ((0.5, GIB), GIB)

@@ -145,3 +145,5 @@ def test_pod_level_resources_that_the_containers_may_outgrow_are_reported() -> N
     warning = disruption_warning(read_vpa(a_vpa()), [pod])
     assert warning is not None
     assert warning.message.startswith("its pods have pod-level resources")
+    assert disruption_warning(read_vpa(a_vpa(updatePolicy={"updateMode": "Off"})), [pod]) is None
+    assert disruption_warning(read_vpa(a_vpa()), [replace(pod, phase="Succeeded")]) is None

@@ -114,6 +114,28 @@ def test_a_checkpoint_is_deleted_for_its_age_only_once_the_clock_has_run_evenly_
     assert view.collect_checkpoints() == ["ns/job-main"]
 
 
+def test_the_history_of_a_vpa_that_is_gone_is_dropped_once_there_is_another_new_one(view: ClusterView) -> None:
+    view._vpas._put(a_vpa())
+    view.load_histories()
+    view.adopt({CheckpointKey(JOB, "main"): HistogramSession()})
+    view._vpas._store(JOB, None)
+    view._vpas._put(a_vpa("other"))
+    view.load_histories()
+    assert view.history(JOB, "main") is None
+
+
+def test_a_view_is_synced_without_profiles_and_quotas_if_these_cannot_be_listed(view: ClusterView) -> None:
+    optional = (view._profiles, view._quotas)
+    for reflector in view._watched:
+        if reflector not in optional:
+            assert not view.synced
+            reflector._synced.set()
+    for reflector in optional:
+        assert not view.synced
+        reflector.problem = "404"
+    assert view.synced
+
+
 def test_a_container_without_samples_for_eight_days_is_forgotten(view: ClusterView) -> None:
     sessions = {name: HistogramSession() for name in ("lately", "long-ago")}
     for session, age_s in zip(sessions.values(), (CONTAINER_UNUSED_S - 60.0, CONTAINER_UNUSED_S + 60.0), strict=True):

@@ -217,6 +217,19 @@ def test_the_largest_shortage_comes_first_and_memory_counts_more_than_cpu(many: 
     assert ordered[-1].vpa.key.name == "job08"
 
 
+def test_a_safe_value_has_no_amount_of_a_resource_that_a_vpa_does_not_control(many: Many) -> None:
+    for raw in many.raw.values():
+        raw["spec"]["resourcePolicy"] = {"containerPolicies": [{"containerName": "*", "controlledResources": ["cpu"]}]}
+    ours = recommender(many)
+    run_rounds(ours, many, 40)
+    publish_almost_nothing(ours, "job07")
+    ours.publish_safe_values()
+    (entry,) = many.raw["job07"]["status"]["recommendation"]["containerRecommendations"]
+    assert {name: set(amounts) for name, amounts in entry.items() if name != "containerName"} == {
+        bound: {"cpu"} for bound in ("lowerBound", "target", "upperBound", "uncappedTarget")
+    }
+
+
 def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: Many, ours: Recommender) -> None:
     for name in many.names():
         publish_almost_nothing(ours, name)
@@ -271,6 +284,12 @@ def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: M
     run_rounds(ours, many, 1)
     assert all("conditions" not in profiles[-1] for profiles in many.profiles.values())
     assert len(many.profiles) == VPAS
+
+
+def test_the_engine_forgets_the_groups_of_a_vpa_that_is_gone(many: Many, ours: Recommender) -> None:
+    del many.raw["job07"]
+    run_rounds(ours, many, 1)
+    assert {group.vpa for group in ours.engine.groups.slots} == set(many.names()) - {"job07"}
 
 
 def test_nothing_is_kept_of_pods_without_a_vpa(many: Many) -> None:

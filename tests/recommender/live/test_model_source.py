@@ -280,8 +280,9 @@ def test_files_and_time_of_a_model_configmap_are_read() -> None:
     )
     assert model_map.files == {"arrays.npz": b"\x00\xff"}
     assert model_map.written_s == 1767225600
-    empty = read_model_map({"metadata": {"namespace": "ns", "name": "m"}})
-    assert (empty.files, empty.written_s) == ({}, None)
+    for noted in ({}, {"phasewise.dev/published-at": "yesterday"}):
+        undated = read_model_map({"metadata": {"namespace": "ns", "name": "m", "annotations": noted}})
+        assert (undated.files, undated.written_s) == ({}, None)
 
 
 def test_a_model_published_to_a_configmap_is_adopted_by_its_watch(

@@ -22,7 +22,7 @@ from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.policies.constraints import Room
 from recommender.records import CPU, MEMORY, ContainerRecommendation
-from tests.fakes.records import GIB, FakeView, a_container, a_pod, a_vpa, pod_of, recommender, target_of, use
+from tests.fakes.records import GIB, FakeView, a_container, a_pod, a_vpa, pod_of, recommender, rounds, target_of, use
 
 NOW_S = 1_000_000.0
 
@@ -239,3 +239,16 @@ def test_safe_values_that_several_threads_write_together_fit_the_node() -> None:
     assert not ours.publish_safe_values().problems
     assert view.threads.broken, "two threads divided the same room"
     assert sum(target_of(view, name)[0] - 0.2 for name in names) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_target_that_was_cut_to_the_room_of_a_node_rises_once_the_node_has_more() -> None:
+    view = FakeView()
+    view.left = {"n0": (0.3, 8 * GIB)}
+    old = replace(a_pod("job-1", cpu="200m"), node="n0", started_s=view.now_s - POD_LIFETIME_THRESHOLD_S)
+    view.raw["job"], view.pods["job"] = a_vpa(), [old]
+    ours = recommender(view)
+    rounds(ours, view, 40, cpu_cores=1.0)
+    assert target_of(view)[0] == 0.5
+    view.left = {"n0": (3.0, 8 * GIB)}
+    ours.run()
+    assert target_of(view)[0] >= 1.0

@@ -12,7 +12,7 @@ import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
-from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.objects.vpa import SHARES, Vpa, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
@@ -153,6 +153,29 @@ def test_the_owner_of_a_removed_container_is_found_for_some_rounds_while_another
         known.append(selector.index.lookup(key))
         selector.index.take_changes()
     assert known == [(instance("pod-1"), Group("ns", "a", "main"))] * (RETENTION_ROUNDS + 1) + [None]
+
+
+def test_a_pod_of_two_vpas_belongs_to_the_other_one_once_its_owner_only_recommends() -> None:
+    records = Steady()
+    records.pods = {name: [a_pod("pod-0")] for name in ("a", "b")}
+    first, second = state_of("a"), state_of("b")
+    selector = selector_of(records, first, second)
+    assert owners(selector, 1) == {"pod-0": "a"}
+    first.vpa = replace(first.vpa, update_mode="Off")
+    selector.select([first, second], Report())
+    assert owners(selector, 1) == {"pod-0": "b"}
+
+
+def test_a_new_annotation_for_shares_reaches_the_engine_although_no_pod_has_changed() -> None:
+    records = Steady()
+    records.pods = {"a": [replace(a_pod("pod-0"), node="n0")]}
+    state = state_of("a")
+    selector = selector_of(records, state)
+    selector.index.take_changes()
+    state.vpa = replace(state.vpa, annotations={SHARES: "flowcon"})
+    selector.select([state], Report())
+    (changed,) = selector.index.take_changes().values()
+    assert changed is not None and (changed.shares_node, changed.shares_by) == ("n0", "flowcon")
 
 
 def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -> None:

@@ -151,7 +151,8 @@ def test_deleted_pods_fill_the_histogram_of_their_vpa() -> None:
 
 def test_a_loaded_history_equals_that_of_the_histogram_policy_for_the_same_samples() -> None:
     times = hours(190, 1)
-    records = Records(blocks=[block("a", times[:90], 0.5), block("a", times[90:], 0.5)], owner_of={"a": WEB_OWNER})
+    blocks = [block("a", part, 0.5) for part in (times[:60], times[60:110], times[110:])]
+    records = Records(blocks=blocks, owner_of={"a": WEB_OWNER})
     records.load()
     alone = HistogramSession()
     alone.advance(Block(np.tile([0.5, GIB], (190, 1)), np.array(times, np.int64), np.empty(0, np.int64)))

@@ -95,6 +95,7 @@ def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_fo
     pods = shown(cluster)
     assert pods["job-1"]["category"] == "Watching"
     assert pods["job-1"]["progress"] == pytest.approx(0.005, rel=0.01)
+    assert [pod["name"] for pod in cluster.profiles["job"][-1]["pods"]] == ["job-1", "job-2"]
     assert "categorySince" in pods["job-1"]
     assert "category" not in pods["job-2"]
     assert cluster.profiles["job"][-1]["category"] == "Watching"

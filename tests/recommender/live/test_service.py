@@ -266,6 +266,7 @@ def test_a_replica_that_no_longer_leads_resets_its_metrics(running: Running) -> 
 
     until(lambda: metric("guard_rails", rail="room"), "a round")
     assert (metric("model_refused"), metric("unreadable_objects"), metric("lead_time_seconds")) == (1, 3, 85)
+    assert running.next.profiles.refusal is running.models.refusal, "profiles say so, too"
     running.leads = False
     until(lambda: running.service._recommender is None, "the recommender to be dropped")
     assert metric("guard_rails", rail="room") is metric("vpas", state="silent") is None

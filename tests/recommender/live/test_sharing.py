@@ -9,6 +9,7 @@ import pytest
 
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Evaluation
+from recommender.engine.tally import Report
 from recommender.growth import Growth, GrowthOptions
 from recommender.live.round import Recommender
 from recommender.readings import Reading
@@ -67,5 +68,5 @@ def test_the_loss_of_pods_is_collected_only_while_they_share(busy: FakeView) -> 
     evaluation = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
     assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): evaluation}), "the node was reported before"
     busy.left = {}
-    assert ours._node_sharing(rounds(ours, busy, 1))[0] == {}
+    assert ours._node_sharing(Report())[0] == {"n0": None}, "no longer shared"
     assert ours._shared_cores == {}

@@ -1,4 +1,4 @@
-"""What the view reads of pods: samples, which a stop interrupts, unreadable metrics, and finished pods."""
+"""What the view reads of pods: samples, which a stop interrupts, unreadable metrics, and finished pods; who writes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
 from recommender.live.outside.cluster_view import ClusterView, InterruptibleUsage
 from recommender.live.view.scope import Scope
 from recommender.records import Sample
-from tests.fakes.records import a_pod
+from tests.fakes.records import a_pod, a_vpa
 
 ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 
@@ -57,6 +58,22 @@ def test_unreadable_metrics_of_a_pod_are_logged_once_and_counted(caplog: pytest.
     broken.clear()
     view.samples()
     assert view.unreadable == 0
+
+
+def test_nothing_is_written_once_this_process_no_longer_leads() -> None:
+    view = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([]), leads=lambda: False)
+    vpa = read_vpa(a_vpa())
+    for write in (
+        lambda: view.publish(vpa, [], {}),
+        lambda: view.resize_waiting(a_pod("pod"), []),
+        lambda: view.write_profile(vpa, {}),
+        lambda: view.write_class_profile(vpa.key, {}),
+        lambda: view.write_class_profile(vpa.key, None),
+    ):
+        with pytest.raises(Unreachable, match="no longer leads"):
+            write()
+    assert view.write_checkpoints({vpa.key: dict}, 60.0, 0.0, 10).written == 0
+    assert view.collect_checkpoints() == []
 
 
 def test_pods_that_finish_on_their_own_are_returned_once_and_deleted_ones_never() -> None:
