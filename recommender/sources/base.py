@@ -32,8 +32,8 @@ NAME_COLUMNS = ("namespace", "pod", "container")
 _VALUE, _LABEL = "value ", "label "
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def listed(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)

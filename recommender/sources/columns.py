@@ -126,7 +126,7 @@ def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) ->
     named = [column for column in header if column]
     closest = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
     hint = f" The closest name is {closest[0]!r}." if closest else ""
-    problem = f"there is no column {name!r} among {listed(named, 12) or 'no columns'}"
+    problem = f"there is no column {name!r} among {listed(named) or 'no columns'}"
     return BadInput(problem, remedy=remedy + hint, file=file, column=name)
 
 

@@ -171,7 +171,7 @@ class SeriesSource(ExitStack):
             yield f"only one of CPU and memory, thus a gap: {counted(partial, 'sample')}. {BOTH_REMEDY}"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
-            names = listed([container for changed, container in relabelled if changed == label])
+            names = listed([container for changed, container in relabelled if changed == label], 5)
             yield f"{label} changes within a container ({names}); the most common one is taken"
 
     def _counter_note(self) -> Iterator[str]:
@@ -190,7 +190,7 @@ class SeriesSource(ExitStack):
         sparse = np.flatnonzero(interval_s >= 2 * self.step_s)
         if not len(sparse):
             return ()
-        names = listed([self.containers[at] for at in sparse.tolist()])
+        names = listed([self.containers[at] for at in sparse.tolist()], 5)
         widest = format_duration(float(interval_s[sparse].max()))
         return (
             f"in {len(sparse)} of {counted(len(self), 'container')} ({names}) at most every second step of "
