@@ -243,7 +243,6 @@ def _check_columns(containers: Mapping[str, _Container], file: Path, metrics: se
 
 
 def _rows(containers: Mapping[str, _Container]) -> RawSamples:
-    """Concatenate the rows of all containers."""
     frames = [_joined(name, container) for name, container in containers.items()]
     rows = pd.concat(frames)
     codes = pa.array(np.repeat(np.arange(len(frames), dtype=np.int32), [len(frame) for frame in frames]))

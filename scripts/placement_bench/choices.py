@@ -85,7 +85,6 @@ class OnCluster:
         return chosen
 
     def clear(self) -> None:
-        """Remove all pods."""
         self._bench.clear([self._namespace])
 
     def close(self) -> None:

@@ -156,7 +156,6 @@ class Bench:
         return created
 
     def submit_all(self, namespace: str, pods: Iterable[Json]) -> None:
-        """Create pods in parallel."""
         list(self.pool.map(lambda made: self.submit(namespace, made), pods))
 
     def clear(self, namespaces: Sequence[str]) -> None:
