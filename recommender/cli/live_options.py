@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, FILE, STEP, FiniteRange, Parsed
+from recommender.cli.common import DURATION, FILE, STEP, FiniteRange, Parsed, comma_list
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api, Observer, connect
@@ -71,8 +71,7 @@ AUTO_OPTION = _scope(
 def make_scope(name: str, only_namespace: str | None, ignored: tuple[str, ...]) -> Scope:
     if only_namespace and ignored:
         raise Misuse("--only-namespace and --ignore-namespace exclude each other. Write one of them.")
-    hidden = frozenset(part.strip() for text in ignored for part in text.split(",") if part.strip())
-    return Scope(name, only_namespace or None, hidden)
+    return Scope(name, only_namespace or None, frozenset(comma_list(",".join(ignored))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ NAME_COLUMNS = ("namespace", "pod", "container")
 _VALUE, _LABEL = "value ", "label "
 
 
+def listed(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read foreign data.

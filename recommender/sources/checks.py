@@ -103,7 +103,7 @@ class UnitsCheck:
     largest_fractional_cores: float = 0.0
 
     def add(self, raw: RawSamples, raw_name: Callable[[str], str]) -> None:
-        """Take in the next rows; `raw_name` as in `check_samples`."""
+        """Take in the next rows; `raw_name` maps our name of a column to the name in the file."""
         memory, cpu = raw.values[MEMORY_COLUMN], raw.values[CPU_COLUMN]
         ordinary = memory[memory >= ORDINARY_BYTES]
         self.largest_bytes = max(self.largest_bytes, float(ordinary.max(initial=0.0)))

@@ -30,6 +30,7 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
+    listed,
 )
 from recommender.sources.paths import UNFINISHED_SUFFIX
 from recommender.sources.prometheus_api import PrometheusClient
@@ -43,8 +44,6 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 PART_ROWS = 2_000_000
 PART_S = 6 * 3600
 """Maximum size and time span of a part: an interruption loses the part that is being fetched."""
-
-_MAX_LISTED = 12
 
 _PLAN, _PLAN_SCHEMA = "plan.json", 2
 
@@ -329,21 +328,16 @@ def explain_no_data(client: PrometheusClient, settings: UsageSettings, start_s: 
     if metric not in metrics and not client.label_names(metric, start_s, end_s):
         if not metrics:
             return f"{nothing} No metric here begins with container_: is /metrics/cadvisor of the kubelets scraped?"
-        return f"{nothing} Metrics here are {_listed(metrics)}; choose by --memory-metric, --cpu-metric."
+        return f"{nothing} Metrics here are {listed(metrics)}; choose by --memory-metric, --cpu-metric."
     if settings.cpu_metric not in metrics and not client.label_names(settings.cpu_metric, start_s, end_s):
         return (
-            f"{nothing} There is no {settings.cpu_metric}. Metrics here are {_listed(metrics)}; choose by --cpu-metric."
+            f"{nothing} There is no {settings.cpu_metric}. Metrics here are {listed(metrics)}; choose by --cpu-metric."
         )
     names = client.label_names(metric, start_s, end_s)
     missing = [ours for ours, theirs in zip(NAME_COLUMNS, labels.key, strict=True) if theirs not in names]
     if missing:
-        return f"{nothing} Its labels are {_listed(names)}; map them: --label {missing[0]}=LABEL."
+        return f"{nothing} Its labels are {listed(names)}; map them: --label {missing[0]}=LABEL."
     namespaces = client.label_values(labels.namespace, metric, start_s, end_s)
     if settings.namespaces and not set(settings.namespaces) & set(namespaces):
-        return f"{nothing} Namespaces here are {_listed(namespaces)}."
+        return f"{nothing} Namespaces here are {listed(namespaces)}."
     return f"{nothing} The metrics exist: check --selector and --usage-selector, and the time (--since, --until)."
-
-
-def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - _MAX_LISTED} more" if len(words) > _MAX_LISTED else ""
-    return ", ".join(words[:_MAX_LISTED]) + more

@@ -16,7 +16,7 @@ import pyarrow as pa
 from recommender.errors import BadInput
 from recommender.records import FloatArray, Progress, UsageSeries, no_progress
 from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s
-from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, ReadOptions
+from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, ReadOptions, listed
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps, resolve
 from recommender.sources.delimited import open_csv
@@ -31,8 +31,6 @@ __all__ = ["ReadOptions", "SeriesSource", "open_source"]
 
 SORT_MEMORY_FACTOR = 3
 """Peak memory of reading and sorting, relative to the size of the rows."""
-
-MAX_NAMES_LISTED = 5
 
 BOTH_REMEDY = "Give both in one row, or in two rows of the same time."
 
@@ -111,10 +109,6 @@ def _rows(
     notes += units.verdict(origins)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMES_LISTED]) + (", ..." if len(names) > MAX_NAMES_LISTED else "")
-
-
 class SeriesSource(ExitStack):
     """The containers of a source as series on one grid; can be iterated repeatedly until it is closed.
 
@@ -177,7 +171,7 @@ class SeriesSource(ExitStack):
             yield f"only one of CPU and memory, thus a gap: {counted(partial, 'sample')}. {BOTH_REMEDY}"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
-            names = _listed([container for changed, container in relabelled if changed == label])
+            names = listed([container for changed, container in relabelled if changed == label], 5)
             yield f"{label} changes within a container ({names}); the most common one is taken"
 
     def _counter_note(self) -> Iterator[str]:
@@ -196,7 +190,7 @@ class SeriesSource(ExitStack):
         sparse = np.flatnonzero(interval_s >= 2 * self.step_s)
         if not len(sparse):
             return ()
-        names = _listed([self.containers[at] for at in sparse.tolist()])
+        names = listed([self.containers[at] for at in sparse.tolist()], 5)
         widest = format_duration(float(interval_s[sparse].max()))
         return (
             f"in {len(sparse)} of {counted(len(self), 'container')} ({names}) at most every second step of "

@@ -12,6 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from recommender.errors import BadInput
+from recommender.sources.base import listed
 
 Kind = Literal["csv", "parquet", "prometheus"]
 
@@ -70,11 +71,7 @@ def _nearby_files(path: Path) -> str:
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} either: check the path."
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(SUFFIXES))
-    return (
-        f"That folder has: {', '.join(names[:5])}."
-        if names
-        else "Check the path; quote a glob to keep it from the shell."
-    )
+    return f"That folder has: {listed(names)}." if names else "Check the path; quote a glob to keep it from the shell."
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -31,6 +31,7 @@ from recommender.sources.base import (
     RawSamples,
     Reader,
     ReadOptions,
+    listed,
     schema,
 )
 from recommender.sources.checks import LARGEST_NUMBER
@@ -50,8 +51,6 @@ _NOT_USAGE = ("limit", "quota", "throttl")
 
 _LOOKBACK_S = 300.0
 """How long a request is valid without a new scrape: Prometheus' default look-back."""
-
-MAX_NAMES_LISTED = 5
 
 _REMEDY = "Save the answer of /api/v1/query_range (start, end, step) again."
 
@@ -234,7 +233,7 @@ def _check_columns(containers: Mapping[str, _Container], file: Path, metrics: se
     present = {role.column for container in containers.values() for role in container.series}
     for column in (CPU_COLUMN, MEMORY_COLUMN, *options.features):
         if column not in present:
-            known = ", ".join(sorted(metrics)[:MAX_NAMES_LISTED]) or "none with a name"
+            known = listed(sorted(metrics)) or "none with a name"
             raise BadInput(
                 f"no series was recognised as {column}; metrics here: {known}",
                 remedy=f"Save its query_range answer beside this one, or name metric or file: `--map {column}=METRIC`.",
@@ -244,7 +243,6 @@ def _check_columns(containers: Mapping[str, _Container], file: Path, metrics: se
 
 
 def _rows(containers: Mapping[str, _Container]) -> RawSamples:
-    """Concatenate the rows of all containers."""
     frames = [_joined(name, container) for name, container in containers.items()]
     rows = pd.concat(frames)
     codes = pa.array(np.repeat(np.arange(len(frames), dtype=np.int32), [len(frame) for frame in frames]))

@@ -110,7 +110,6 @@ class PrometheusClient:
         self._session = requests.Session()
 
     def instant(self, query: str, at_s: float) -> QueryResult:
-        """Run an instant query."""
         return self._query("query", {"query": query, "time": _timestamp(at_s)})
 
     def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> QueryResult:
@@ -150,7 +149,6 @@ class PrometheusClient:
         return [labels for labels in self._metadata("series", match, start_s, end_s) if isinstance(labels, dict)]
 
     def close(self) -> None:
-        """Close the connections."""
         self._session.close()
 
     def __enter__(self) -> Self:

@@ -71,9 +71,8 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
     columns = {
         "started_at": largest(last("kube_pod_start_time"), pod),
         "finished_at": largest(last("kube_pod_completion_time"), pod),
-        "devices": largest(
-            last("kube_pod_container_resource_requests", 'unit="integer"'), key
-        ),  # of extended resources
+        # Extended resources, such as GPUs, have the unit `integer`.
+        "devices": largest(last("kube_pod_container_resource_requests", 'unit="integer"'), key),
     }
     # Of several reasons the last one counts: a container that completed may have failed and been restarted before.
     reasons = largest(f"{last('kube_pod_container_status_terminated_reason')} == 1", (*key, "reason"))

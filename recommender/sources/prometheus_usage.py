@@ -27,8 +27,6 @@ REMEASURE_AFTER_S = 3600.0
 
 
 class ContainerName(NamedTuple):
-    """Identifies a container in a cluster."""
-
     namespace: str
     pod: str
     container: str
@@ -150,7 +148,6 @@ def _by_namespace(result: QueryResult, settings: UsageSettings) -> dict[str, flo
 
 
 def container_name(labels: Mapping[str, str], names: Labels) -> ContainerName:
-    """The container of a series."""
     return ContainerName(labels.get(names.namespace, ""), labels.get(names.pod, ""), labels.get(names.container, ""))
 
 

@@ -70,15 +70,18 @@ class SampleTable:
     def _facts(self, rows: slice) -> RunFacts:
         """The last value of each column of the run, whose end is only in the last rows, and the largest limits."""
 
-        def known(name: str) -> list[float]:
+        def known(name: str) -> FloatArray:
             column = self.values[name][rows] if name in self.values else np.empty(0)
-            return column[~np.isnan(column)].tolist() or [math.nan]
+            found = column[~np.isnan(column)]
+            return found if len(found) else np.array([math.nan])
 
         limits, allocatable = (  # 0 is none
-            (max(known(cpu)) or none, max(known(memory)) or none)
+            (known(cpu).max().item() or none, known(memory).max().item() or none)
             for (cpu, memory), none in ((LIMIT_COLUMNS, math.inf), (NODE_COLUMNS, math.nan))
         )
-        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = (known(name)[-1] for name in RUN_COLUMNS)
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = (
+            known(name)[-1].item() for name in RUN_COLUMNS
+        )
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:

@@ -34,7 +34,6 @@ REPLICA_STRIDE = 977
 
 
 def steady(cpu_cores: float, memory_bytes: float) -> Use:
-    """Constant use."""
     return lambda age_s, now_s, replica: (cpu_cores, memory_bytes)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from node_bench.rows import Observations
 from node_bench.watch import JobRun, Sample
+from recommender.records import VIOLATION_TOLERANCE
 
 RISE_FACTOR = 1.5
 """A stage needs more if its use is this many times that of the previous stage."""
@@ -93,7 +94,6 @@ def _series(run: JobRun, samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndar
     return at_s, used, requested
 
 
-VIOLATION_TOLERANCE = 1.05
 METRICS_INTERVAL_S = 10.0
 """Interval of metrics-server, which reports means over it."""
 

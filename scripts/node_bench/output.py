@@ -16,6 +16,7 @@ from rich.table import Table
 from benches import Columns, table_of
 from node_bench.figures import Figures
 from recommender.plots.style import INK, SETTINGS, SOFT, TARGET, grid, new_figure, save
+from recommender.units import BYTES_PER_GIB
 
 OF_A_ROW: Columns = {
     "batch finished after": lambda row: f"{row.batch_s:.0f} s",
@@ -38,7 +39,6 @@ def table(rows: Sequence[Figures], facts: Mapping[str, Any]) -> Table:
     return table_of(title, "requests set by", {row.title: row for row in rows}, OF_A_ROW)
 
 
-GIB = 2.0**30
 _ROW_INCHES, _TITLE = 2.3, 8
 
 
@@ -52,9 +52,9 @@ def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: flo
             line = row.timeline
             _one_job(alone, row, most_cores)
             _panel(cpu, row, line.cpu_cores, line.cpu_request_cores, node_cores, 1.0)
-            _panel(memory, row, line.memory_bytes, line.memory_request_bytes, node_bytes, GIB)
+            _panel(memory, row, line.memory_bytes, line.memory_request_bytes, node_bytes, BYTES_PER_GIB)
             killed_s = line.oom_kills_s
-            memory.plot(killed_s, [node_bytes / GIB] * len(killed_s), "x", color=TARGET, label="OOM kill")
+            memory.plot(killed_s, [node_bytes / BYTES_PER_GIB] * len(killed_s), "x", color=TARGET, label="OOM kill")
             cpu.set_ylabel("CPU, cores")
             memory.set_ylabel("memory, GiB")
             cpu.set_title(row.title, fontsize=_TITLE)

@@ -15,9 +15,9 @@ from extender.pods.curves import Grid
 from placement_bench.burst import REAL_TIME
 from placement_bench.place import Bench, pod, wait_for
 from placement_bench.schedulers import Contender, Pair, start_extender, start_with_extender
+from recommender.units import BYTES_PER_GIB
 
-GIB = 2.0**30
-NODE = (16.0, 64.0 * GIB)
+NODE = (16.0, 64.0 * BYTES_PER_GIB)
 PEAK_TOLERANCE = 0.05
 """Peaks that differ by less are similar."""
 WEIGHTS: Mapping[str, float] = {"progressing": 2.0, "watching": 1.5, "converged": 1.0}
@@ -85,7 +85,6 @@ class OnCluster:
         return chosen
 
     def clear(self) -> None:
-        """Remove all pods."""
         self._bench.clear([self._namespace])
 
     def close(self) -> None:
@@ -161,7 +160,7 @@ def below_capacity(scene: OnCluster, clusters: int, seed: int, progress: Callabl
     curves = [_curve(chance, cells) for _ in range(CLASSES)]
     for number, curve in enumerate(curves):
         scene.learn(f"c{number}", curve)
-    small = (0.1, 0.1 * GIB)
+    small = (0.1, 0.1 * BYTES_PER_GIB)
     for number in range(clusters):
         nodes = int(chance.integers(3, MAX_NODES + 1))
         kinds = [chance.integers(CLASSES, size=chance.integers(0, 4)).tolist() for _ in range(nodes)]
@@ -209,10 +208,10 @@ def _category(chance: np.random.Generator) -> str:
 def _curve(chance: np.random.Generator, cells: int) -> np.ndarray:
     """(2, cells): low demand with a high stretch."""
     begins, lasts = int(chance.integers(0, cells - 3)), int(chance.integers(3, 12))
-    curve = np.repeat(chance.uniform([0.2, 0.5 * GIB], [1.0, 2.0 * GIB])[:, None], cells, axis=1)
-    curve[:, begins : begins + lasts] += chance.uniform([0.5, GIB], [5.0, 16.0 * GIB])[:, None]
+    curve = np.repeat(chance.uniform([0.2, 0.5 * BYTES_PER_GIB], [1.0, 2.0 * BYTES_PER_GIB])[:, None], cells, axis=1)
+    curve[:, begins : begins + lasts] += chance.uniform([0.5, BYTES_PER_GIB], [5.0, 16.0 * BYTES_PER_GIB])[:, None]
     return curve.round(3)
 
 
 def _requests(chance: np.random.Generator) -> Pair:
-    return round(float(chance.uniform(0.1, 2.0)), 3), float(round(chance.uniform(0.1, 8.0) * GIB))
+    return round(float(chance.uniform(0.1, 2.0)), 3), float(round(chance.uniform(0.1, 8.0) * BYTES_PER_GIB))

@@ -23,10 +23,10 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.workloads.workload_class import WORKLOAD_LABEL
 from scale_bench.objects import fast_api
 
 BENCH_LABEL = "placement-bench"
-WORKLOAD_LABEL = "phasewise.dev/workload"
 Json = dict[str, Any]
 
 
@@ -156,7 +156,6 @@ class Bench:
         return created
 
     def submit_all(self, namespace: str, pods: Iterable[Json]) -> None:
-        """Create pods in parallel."""
         list(self.pool.map(lambda made: self.submit(namespace, made), pods))
 
     def clear(self, namespaces: Sequence[str]) -> None:

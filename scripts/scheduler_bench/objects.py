@@ -16,6 +16,7 @@ from rich.progress import Progress
 
 from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
 from local_cluster.waiting import wait_until
+from recommender.units import BYTES_PER_GIB
 from scheduler_bench.place import BenchCluster
 
 Json = dict[str, Any]
@@ -33,7 +34,6 @@ WORKER = "gpu-pool-a-node-{:05d}.zone1"
 """28 characters, as in clouds."""
 
 REQUESTS = {"cpu": "2", "memory": "4Gi"}
-GIB = 2.0**30
 
 
 def node_name(number: int) -> str:
@@ -73,7 +73,7 @@ def learned_profile(namespace: str, number: int) -> tuple[Json, Json]:
         "stepSeconds": STEP_S,
         "runs": 3,
         "cpuCores": [round(2.0 * wave, 3) for wave in waves],
-        "memoryBytes": [round((1.0 + wave) * GIB) for wave in waves],
+        "memoryBytes": [round((1.0 + wave) * BYTES_PER_GIB) for wave in waves],
     }
     profile = {
         "apiVersion": "phasewise.dev/v1alpha1",

@@ -12,7 +12,8 @@ from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
 
-WHAT_ENDS_FIRST = (Path(__file__).parent / "what-ends-first.jq").read_text()
+HERE = Path(__file__).parent
+WHAT_ENDS_FIRST = (HERE / "what-ends-first.jq").read_text()
 MAX_WATCHED_CONTAINERS = 4
 """Containers per pod that are watched for memory: a stage cannot loop, so each has its own."""
 
@@ -114,7 +115,6 @@ def _stage(name: str, who: str, condition: str, why: str, *, again: bool) -> dic
     }
 
 
-HERE = Path(__file__).parent
 SIMULATED_LABEL = "phasewise.dev/simulated"
 METRICS_PATH = "/metrics/nodes/{node}/metrics/resource"
 """Path of the metrics that a real kubelet serves at `/metrics/resource` and `/metrics/cadvisor`."""

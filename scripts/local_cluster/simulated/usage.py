@@ -1,4 +1,9 @@
-"""Usage of simulated pods: series played as functions of time in CEL, the language of kwok's usage objects."""
+"""Usage of simulated pods: series played as functions of time in CEL, the language of kwok's usage objects.
+
+The series of CPU is demand: what a limit cuts off is not made up for later, unlike in a real container. At each scrape
+kwok adds the present rate times the time since the last one to the counter of CPU, which starts anew with kwok. That is
+exact if something scrapes once in each `averaged_over_s`: a Prometheus each second, metrics-server alone each 10 s.
+"""
 
 from __future__ import annotations
 

@@ -301,9 +301,13 @@ def test_a_file_that_cannot_be_read_is_named(
     assert remedy in caught.value.remedy
 
 
-def test_the_remedy_for_a_missing_file_lists_the_folder(tmp_path: Path) -> None:
+def test_the_remedy_for_a_missing_file_lists_twelve_files_of_the_folder_and_counts_the_others(tmp_path: Path) -> None:
     write(tmp_path / "use.csv", csv_text(plain_rows()))
-    with pytest.raises(BadInput, match=r"That folder has: use\.csv"):
+    with pytest.raises(BadInput, match=r"That folder has: use\.csv\."):
+        open_source([tmp_path / "used.csv"])
+    for number in range(14):
+        (tmp_path / f"{number:02}.csv").touch()
+    with pytest.raises(BadInput, match=r"That folder has: 00\.csv, .*, 11\.csv and 3 more\."):
         open_source([tmp_path / "used.csv"])
 
 

@@ -1,4 +1,4 @@
-"""Sources larger than memory, which are sorted on disk."""
+"""The memory that reading takes, and sources larger than it, which are sorted on disk."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ import pytest
 
 from recommender.errors import PhasewiseError
 from recommender.sources import spill
+from recommender.sources.base import Origins
 from recommender.sources.columns import resolve
 from recommender.sources.delimited import open_csv
 from recommender.sources.files import ReadOptions, open_source
-from tests.recommender.sources.writing import HEADER, csv_text, plain_rows, write
+from recommender.sources.mapping import parse_map
+from recommender.sources.parquet import open_parquet
+from tests.recommender.sources.writing import HEADER, csv_text, plain_rows, write, write_parquet
 
 
 def test_available_memory_is_less_than_total_memory() -> None:
     total_kib = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0])
     assert 0 < spill.available_memory_bytes() < total_kib * 1024
+
+
+def test_columns_in_our_units_are_read_without_a_copy(tmp_path: Path) -> None:
+    columns = {"timestamp": [1.0, 2.0], "container": ["a", "a"], "cpu_cores": [0.5, 0.75], "memory_bytes": [2.0, 3.0]}
+    file = write_parquet(tmp_path / "use.parquet", columns)
+    options = ReadOptions(columns=(parse_map("memory_bytes=memory_bytes:MiB"),))
+    (rows,) = open_parquet(file, partial(resolve, options)).samples(Origins([file], [0]), False)
+    arrays = {"time": rows.times_s, **rows.values}
+    assert [name for name, array in arrays.items() if array.flags.owndata] == ["memory_bytes"]
 
 
 def test_a_feature_may_have_the_name_of_an_internal_column(tmp_path: Path) -> None:
