@@ -130,7 +130,7 @@ class MoveGate:
                 log.warning("%s: its move cannot continue: %s", job, error)
                 known.retry_s = self._monotonic() + known.backoff.next_s()
             else:
-                known.backoff = _backoff()
+                known.backoff.reset()
 
     def _advance(
         self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
