@@ -268,11 +268,13 @@ def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total(w
     assert room() == (False, True), "the next controller knows the reservations"
 
 
-def test_reservations_of_gangs_do_not_count_as_moves_in_progress(world: World) -> None:
+def test_reservations_of_gangs_neither_count_as_moves_in_progress_nor_end_with_them(world: World) -> None:
     world.gate.reserve(world.move())
     assert not world.gate.capacity_check()("team")
     world.ledger.write([replace(held, needs={}) for held in world.ledger.cached()])
     assert world.gate.capacity_check()("team")
+    world.advance()
+    assert world.api.reserved == {"uid-a": "n1"}
 
 
 def test_without_a_move_nothing_is_written(world: World) -> None:
