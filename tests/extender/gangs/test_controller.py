@@ -42,6 +42,7 @@ class FakeApi:
         assert strategic
         name = path.rpartition("/")[2]
         self._record("open", name)
+        assert body["metadata"]["uid"] == f"uid-{name}"
         if annotations := body["metadata"].get("annotations"):
             self.annotated_nodes[name] = annotations[RESERVED_NODE]
 
@@ -115,6 +116,8 @@ def test_all_nodes_are_reserved_by_one_write_before_the_first_gate_is_removed(ap
         ("open", "g-1"),
     ]
     assert api.reserved == RESERVED
+    (held,) = read_reservations(api.ledger)
+    assert (held.since_s, held.hold_s) == (NOON_S, 300.0)
 
 
 def test_the_patch_removes_our_gate_from_the_pod_with_that_uid_and_annotates_its_node() -> None:
