@@ -188,6 +188,22 @@ def test_a_gang_is_admitted_once_while_the_watch_is_behind(api: FakeApi) -> None
     assert {event["reason"] for event in api.events} == {"GangAdmitted"}
 
 
+def test_a_reservation_begins_when_its_gang_is_admitted_however_long_the_gates_of_others_took(api: FakeApi) -> None:
+    native, now_s, patch = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "pg"}), [NOON_S], api.patch
+
+    def slow(*call: Any, **options: Any) -> None:
+        now_s[0] += 40.0
+        patch(*call, **options)
+
+    api.patch = slow  # type: ignore[method-assign]
+    controller = controller_of(api, native, *gang("g", 2))
+    controller._clock = lambda: now_s[0]
+    controller.reconcile()
+    assert [name for kind, name in api.written if kind == "open"] == ["native", "g-0", "g-1"]
+    (held,) = read_reservations(api.ledger)
+    assert (held.since_s, held.hold_s) == (NOON_S + 40.0, 300.0)
+
+
 def test_a_gang_is_in_back_off_after_a_failed_write(api: FakeApi) -> None:
     now = [100.0]
     api.fails = {("reserve", "uid-g-0 uid-g-1"): [ServerFailed("no")]}
