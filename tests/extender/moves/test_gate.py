@@ -156,6 +156,14 @@ def test_a_move_that_a_disruption_budget_blocks_for_a_minute_is_refused(world: W
     assert world.refusal() == ""
 
 
+def test_a_refused_move_that_is_planned_again_at_once_is_retried_for_as_long_as_the_first(world: World) -> None:
+    world.api.fails["evict"] = [BUDGET] * 9
+    for _ in range(2):
+        assert world.start_move() == []
+        assert world.advance() == []
+        assert [event.reason for event in world.advance(after_s=60.0)] == ["MoveRefused"]
+
+
 def test_the_same_move_continues_once_the_disruption_budget_allows_it(world: World) -> None:
     world.api.fails["evict"] = [BUDGET, Unreachable("away")]
     world.start_move()
