@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from urllib3.exceptions import HTTPError
 
-from extender.cli.options import scoring_options
+from extender.cli.options import FILE, scoring_options
 from extender.errors import NotAnswered
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.placer import Placer
@@ -36,7 +36,6 @@ from recommender.cluster.profiles import PROFILES
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 from recommender.errors import BadInput, Misuse
 
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
 HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 MAX_NAMED_NODES = 4  # names listed in a row for several nodes

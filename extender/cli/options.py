@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import orjson
@@ -14,13 +14,12 @@ from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, Sizes, checked_sizes
 from extender.scoring.scorers import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
-from recommender.cli.common import DURATION, FiniteRange
+from recommender.cli.common import DURATION, Command, FiniteRange
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.errors import BadInput
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FORECAST_CELLS = 24
 
 
@@ -59,7 +58,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
     @click.option(
         "--sizes",
         "sizes_file",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=FILE,
         help='T-shirt sizes: {"2-V100": {"cpu": "42", "memory": "48Gi"}, ...}.  [default: those of FfDL]',
     )
     @wraps(command)

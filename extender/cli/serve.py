@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from extender.cli.options import scoring_options
+from extender.cli.options import FILE, scoring_options
 from extender.settings import Settings
 from extender.web.app import BodyLimits
 from extender.web.server import Server, is_loopback
@@ -21,14 +21,13 @@ from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)
-PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(name="serve", context_settings={"auto_envvar_prefix": "PHASEWISE_EXTENDER", "show_default": True})
 @click.option("--address", default="127.0.0.1:8943", help="Where to listen, host:port.")
-@click.option("--tls-certificate", type=PEM, help="Serve https with this certificate (PEM).  [default: plain http]")
-@click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
-@click.option("--client-authority", type=PEM, help="Accept only clients with a certificate of this authority (PEM).")
+@click.option("--tls-certificate", type=FILE, help="Serve https with this certificate (PEM).  [default: plain http]")
+@click.option("--tls-key", type=FILE, help="Its key (PEM).  [default: in the certificate's file]")
+@click.option("--client-authority", type=FILE, help="Accept only clients with a certificate of this authority (PEM).")
 @click.option("--max-body", "max_body_mib", type=click.IntRange(1, 1024), default=16, help="Largest body, MiB.")
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from extender.cli.options import FILE
 from extender.dashboard.pages import Access, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import Telemetry
@@ -22,8 +23,6 @@ from recommender.errors import Misuse
 REVIEW_QPS, REVIEW_BURST = 20.0, 40
 """Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""
 
-PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
-
 
 @click.command(name="web", context_settings={"auto_envvar_prefix": "PHASEWISE_WEB", "show_default": True})
 @click.option("--address", default="127.0.0.1:8946", help="Where to listen, host:port.")
@@ -34,8 +33,8 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="local: anybody on this machine may read. token: holders of a bearer token that may list PhaseProfiles in all "
     "namespaces. proxy: anybody who can reach it, for use behind an authenticating proxy.",
 )
-@click.option("--tls-certificate", type=PEM, help="Serve https with this certificate (PEM).  [default: plain http]")
-@click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
+@click.option("--tls-certificate", type=FILE, help="Serve https with this certificate (PEM).  [default: plain http]")
+@click.option("--tls-key", type=FILE, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--name", default="phasewise", help="The recommender whose VPAs are shown.")
 @click.option("--period", "period_s", type=DURATION, default="15s", help="Time between updates of the pages.")
 @with_log_options

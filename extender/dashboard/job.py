@@ -16,6 +16,7 @@ from recommender.cluster.objects.requests import RESIZE_PENDING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.oom import OOM_KILLED
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
 from recommender.records import CPU, MEMORY, Sample, or_nan
 from recommender.units import format_duration, parse_time_s
@@ -75,7 +76,6 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     return RefusedPod(**known, refusal=condition.text("message")[:MAX_MESSAGE], refused_since_s=since_s)
 
 
-KILLED = "OOMKilled"
 RECENT_S = 3600.0
 POD_FIELDS = {"category", "metric", "value", "stage", "checkpointAt"}
 """Fields of a PhaseProfile that apply to a whole pod, in any of its entries."""
@@ -244,7 +244,7 @@ def _last_kill(
 ) -> tuple[float, float]:
     """Time of the last OOM kill, and seconds of work lost by it; NaN, 0 for none."""
     ends = (state.terminated, state.last_terminated)
-    kills = [(one.finished_s, one) for one in ends if one and one.reason == KILLED and one.finished_s is not None]
+    kills = [(one.finished_s, one) for one in ends if one and one.reason == OOM_KILLED and one.finished_s is not None]
     if not kills:
         return math.nan, 0.0
     finished_s, last = max(kills, key=lambda kill: kill[0])

@@ -156,7 +156,8 @@ class Controller:
         self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting
-        admit = partial(self._admitter.admit, gang, decision.reserved_nodes, now_s, timeouts.bind_within_s)
+        began_s, hold_s = self._clock(), timeouts.bind_within_s  # gates of others may have taken long
+        admit = partial(self._admitter.admit, gang, decision.reserved_nodes, began_s, hold_s)
         if not self._attempt(gang.key, admit):
             return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
         self.admitted += 1

@@ -112,9 +112,9 @@ class Board:
 
     def cores(self, amounts: Floats) -> Floats:
         """(n,): the CPU cores of amounts by resource, (resources, n)."""
-        cpu = self.node_arrays.resources.get(CPU)
-        row: Floats = amounts[cpu] if cpu is not None else amounts[:0].sum(axis=0)
-        return row
+        rows = [row for name, row in self.node_arrays.resources.items() if name == CPU]
+        cores: Floats = amounts[rows].sum(axis=0)
+        return cores
 
     def name(self, worker: int) -> str:
         return self.node_arrays.nodes[worker].node.name

@@ -134,7 +134,7 @@ class MoveGate:
                 log.warning("%s: its move cannot continue: %s", job, error)
                 known.retry_s = self._monotonic() + known.backoff.next_s()
             else:
-                known.backoff = _backoff()
+                known.backoff.reset()
 
     def _advance(
         self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
@@ -176,6 +176,7 @@ class MoveGate:
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
         self._store.write(job, with_record(job.records, record))
+        self._under_way.pop((job.uid, record.uid), None)  # the pod may soon be moved again
 
     def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
         """Why a planned move must not be made; empty if it may."""

@@ -259,7 +259,7 @@ def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[MovableJob]:
 
 def _shared_cores(board: Board, jobs: Iterable[RunningJob]) -> list[float]:
     """CPU cores of each node that the requests of pods other than these jobs leave."""
-    cores = board.cores(board.free.free).copy()
+    cores = board.cores(board.free.free)
     for job in jobs:
         cores[board.node_arrays.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
     shared: list[float] = np.maximum(cores, MIN_SHARED_CORES).tolist()

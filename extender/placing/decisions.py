@@ -17,7 +17,8 @@ from extender.pods.event import Events
 from extender.pods.pod import EXPLAIN_ANNOTATION, Pod
 from extender.scoring.request import NodeScores
 from extender.scoring.scorers import SCORERS
-from extender.view.snapshot import Floats, Integers, NameTable
+from extender.view.devices import Floats
+from extender.view.snapshot import Integers, NameTable
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.units import WallClock, format_duration

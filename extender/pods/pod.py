@@ -1,4 +1,5 @@
-"""Pods, nodes and PhaseProfiles as the extender needs them, and the labels and annotations that it reads."""
+"""Pods, nodes and PhaseProfiles as the extender needs them, the labels and annotations that it reads, and the reasons
+for refusing a node, which the scheduler writes into the pod's condition."""
 
 from __future__ import annotations
 
@@ -328,6 +329,7 @@ _resampled = lru_cache(maxsize=4096)(resampled)
 """Profiles change with every phase but their demand seldom does: equal numbers give the same object."""
 
 
+# constant texts: if the reason changed between attempts, the scheduler would retry without a pause
 MEMORY_REASON = "forecast memory exceeds the limit in the coming cycle"
 CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
 RESERVED_ELSEWHERE = "another node is reserved for this gang member"

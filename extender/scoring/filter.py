@@ -11,7 +11,7 @@ from extender.pods.footprint import GUESS, SIZE
 from extender.pods.pod import CPU_REASON, MEMORY_REASON
 from extender.scoring.request import ROUNDING_TOLERANCE, PlacementRequest
 from extender.settings import Limits
-from extender.view.snapshot import Floats
+from extender.view.devices import Floats
 from recommender.records import CPU, MEMORY
 
 VARIANCE = 2  # row of what evictions free, after CPU and memory

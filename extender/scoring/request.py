@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from extender.pods.curves import Curve, variance_of
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
-from extender.view.snapshot import Floats, Integers, Snapshot
+from extender.view.devices import Floats
+from extender.view.snapshot import Integers, Snapshot
 from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from extender.pods.pod import DATA_ANNOTATION, PLACEMENT_ANNOTATION, WEIGHTS_ANNOTATION
 from extender.scoring.fragments import explain_fragments, fragments
 from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest, Scorer
-from extender.view.snapshot import Floats, Integers
+from extender.view.devices import Floats
+from extender.view.snapshot import Integers
 from recommender.errors import Misuse
 from recommender.growth import WEIGHTS
 from recommender.records import CPU, MEMORY

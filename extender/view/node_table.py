@@ -17,8 +17,8 @@ from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.gpus import GpuOffer
 from extender.pods.pod import Node, Pod
-from extender.view.devices import DemandMix, DeviceTable
-from extender.view.snapshot import Floats, NameTable, Snapshot
+from extender.view.devices import DemandMix, DeviceTable, Floats
+from extender.view.snapshot import NameTable, Snapshot
 from recommender.cluster.objects.quantities import Pair
 from recommender.records import CPU
 

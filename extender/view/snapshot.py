@@ -10,9 +10,9 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.pods.curves import Grid
-from extender.view.devices import Devices, Mix
+from extender.view.devices import Devices, Floats, Mix
 
-Places = NDArray[np.intp]
+Integers = NDArray[np.intp]
 
 
 class NameTable:
@@ -26,9 +26,9 @@ class NameTable:
         # (n,): rank of each node by name, to break ties
         self.rank = np.empty(len(self.names), dtype=np.intp)
         self.rank[[self.index[name] for name in sorted(self.names)]] = self.everywhere
-        self._latest: tuple[Sequence[str], tuple[Places, list[str]]] | None = None
+        self._latest: tuple[Sequence[str], tuple[Integers, list[str]]] | None = None
 
-    def find(self, names: Sequence[str]) -> tuple[Places, list[str]]:
+    def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
         """(m,) indices of nodes, ascending, without duplicates (`everywhere` itself if all), and unknown names; cached,
         as `prioritize` usually gets the same list as `filter`."""
         latest = self._latest
@@ -36,7 +36,7 @@ class NameTable:
             latest = self._latest = (names, self._found(names))
         return latest[1]
 
-    def _found(self, names: Sequence[str]) -> tuple[Places, list[str]]:
+    def _found(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
         try:
             found, unknown = np.fromiter(map(self.index.__getitem__, names), np.intp, len(names)), list[str]()
         except KeyError:
@@ -45,10 +45,6 @@ class NameTable:
         asked = np.zeros(len(self.names), dtype=bool)
         asked[found] = True
         return (self.everywhere if asked.all() else np.flatnonzero(asked)), unknown
-
-
-Floats = NDArray[np.floating]
-Integers = NDArray[np.intp]
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which would make construction five times slower; one is made per pod

@@ -12,9 +12,10 @@ from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
+from extender.view.devices import Floats
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.view.placed import Placed, Waiting
-from extender.view.snapshot import Floats, Snapshot
+from extender.view.snapshot import Snapshot
 from recommender.cluster.objects.quantities import Pair
 from recommender.units import MonotonicClock, WallClock
 

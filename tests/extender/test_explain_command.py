@@ -79,6 +79,24 @@ def test_a_bound_pod_as_printed_by_kubectl_is_judged_on_all_nodes(dump: Path, tm
     assert len(decision["nodes"]) == 2
 
 
+def test_the_order_of_several_dumps_does_not_matter_and_jobs_in_them_tell_the_class_of_their_pods(
+    dump: Path, tmp_path: Path
+) -> None:
+    owners = [{"kind": "CronJob", "name": "late", "uid": "c", "controller": True}]
+    job = {"kind": "Job", "metadata": {"namespace": "team", "name": "run-17", "uid": "j", "ownerReferences": owners}}
+    jobs = tmp_path / "jobs.json"
+    jobs.write_text(json.dumps({"items": [job]}))
+    new = pod_json("new")
+    new["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "run-17", "uid": "j", "controller": True}]
+    request = {"Pod": new, "NodeNames": ["late", "early"]}
+    one, other = (
+        explain(tmp_path, request, "--cluster", first, "--cluster", second)
+        for first, second in ((jobs, dump), (dump, jobs))
+    )
+    assert one == other
+    assert "team/new: workload late, expected use from history" in one
+
+
 def test_explain_takes_the_weights_and_limits_of_the_server(dump: Path, tmp_path: Path) -> None:
     request = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
     output = explain(tmp_path, request, "--cluster", dump, "--cpu-overload", "0.01", "--cycle", "1h")

@@ -170,30 +170,32 @@ def test_unfinished_bodies_hold_limited_memory_and_a_complete_one_is_answered() 
     """Twelve clients each send nine tenths of the largest body and then stop; there is memory for four at a time."""
     limits = BodyLimits(largest_bytes=1000, timeout_s=20.0, total_bytes=4000)
     app = App(Telemetry("extender"), {"/echo": lambda body: body}, lambda: "", limits)
-    statuses: list[int] = []
+    answers: list[tuple[int, int]] = []
 
-    async def post(pieces: list[bytes], rest: asyncio.Event) -> None:
+    async def post(client: int, pieces: list[bytes], rest: asyncio.Event) -> None:
         async def receive() -> Mapping[str, Any]:
             if not pieces:
                 await rest.wait()
             return {"type": "http.request", "body": pieces.pop(0) if pieces else b"", "more_body": not rest.is_set()}
 
         async def send(message: Mapping[str, Any]) -> None:
-            statuses.extend([message["status"]] if "status" in message else [])
+            answers.extend([(client, message["status"])] if "status" in message else [])
 
         scope = {"type": "http", "method": "POST", "path": "/echo", "query_string": b"", "headers": []}
         await app(scope, receive, send)
 
-    async def attack() -> None:
+    async def attack(number: int) -> None:
+        answers.clear()
         rest, complete = asyncio.Event(), asyncio.Event()
         complete.set()
-        slow = [asyncio.create_task(post([b"x" * 300] * 3, rest)) for _ in range(12)]
+        slow = [asyncio.create_task(post(client, [b"x" * 300] * 3, rest)) for client in range(number)]
         await asyncio.sleep(0.1)
-        assert statuses == [408] * 8, "the oldest ones"
-        await post([b"x" * 500], complete)
-        assert statuses[8:] == [200]
+        refused = [(client, 408) for client in range(number - 4)]
+        assert answers == refused, "the oldest ones"
+        await post(99, [b"x" * 500], complete)
         rest.set()
         await asyncio.gather(*slow)
-        assert statuses[9:] == [200] * 4
+        assert answers == [*refused, (99, 200), *((client, 200) for client in range(number - 4, number))]
 
-    asyncio.run(attack())
+    asyncio.run(attack(12))
+    asyncio.run(attack(4))  # none is held for the bodies of before

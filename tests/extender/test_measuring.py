@@ -8,7 +8,7 @@ import pytest
 
 from extender.pods.footprint import FORECAST, GUESS, MEASURED, REQUESTS
 from extender.pods.pod import CATEGORIES
-from extender.view.cache import UsagePoller
+from extender.view.cache import PERIOD_S, RETRY_S, UsagePoller
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.errors import NotFound, ServerFailed
 
@@ -115,15 +115,20 @@ def test_a_small_change_of_use_is_ignored() -> None:
     assert use_on(world, "a")[0] == pytest.approx(2.3)
 
 
-def test_a_missing_metrics_api_is_no_failure_and_one_that_fails_is_reported() -> None:
+def test_a_missing_metrics_api_is_no_failure_and_one_that_fails_is_reported_once_and_soon_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world, api = World(None, node_json("a")).put(pod_json("silent", **SILENT, node="a")), MetricsApi()
     poller = poller_of(world, api)
     api.problem = NotFound("no such group")
     poller.poll()
     assert poller.failing == 0
+    assert poller.loop._max_pause_s() == PERIOD_S
     api.problem = ServerFailed("down")
     poller.poll()
-    assert poller.failing == 1
+    poller.poll()
+    assert (poller.failing, poller.loop._max_pause_s()) == (1, RETRY_S)
+    assert caplog.messages == ["the use of pods is unknown: down"]
     api.problem = None
     poller.poll()
     assert poller.failing == 0

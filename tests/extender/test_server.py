@@ -42,6 +42,28 @@ def server() -> Iterator[Server]:
         yield served
 
 
+def test_parts_of_a_program_stop_in_reverse_order_even_if_the_server_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a controller would release its Lease while it still writes."""
+    done: list[str] = []
+
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def start(self) -> None:
+            done.append(f"start {self.name}")
+
+        def stop(self) -> None:
+            done.append(f"stop {self.name}")
+
+    server = Server(app(), "127.0.0.1:0")
+    monkeypatch.setattr(server, "_serve", lambda: done[len(done)])
+    with pytest.raises(IndexError):
+        server.run(Part("election"), None, Part("loop"))
+    server._socket.close()
+    assert done == ["start election", "start loop", "stop loop", "stop election"]
+
+
 Connect = Callable[[], socket.socket]
 
 

@@ -204,10 +204,15 @@ def test_a_profile_takes_effect_when_it_is_added_changed_or_removed() -> None:
     world.put(profile_json("vpa", {"uid-p": "converged"}))
     snapshot = world.state.snapshot()
     assert snapshot.categories[:, snapshot.table.index["a"]].tolist() == [0, 0, 1]
+    own = profile_json("vpa", {"uid-p": "converged"})
+    own["status"]["containers"] = class_json("k", [7.0], [1.0])["status"]["containers"]
+    assert cpu_on(world.put(own), "a")[0] == 7.0, "its own demand comes before that of its class"
+    world.put(profile_json("vpa", {}))
+    assert cpu_on(world, "a")[0] == 5.0
+    assert world.state.snapshot().categories[0].sum() == 1, "it is named no longer"
     world.state.drop_profile(world.read_profile(profile_json("vpa", {})))
     world.state.drop_profile(world.read_profile(profile))
     assert cpu_on(world, "a")[0] == 1.0
-    assert world.state.snapshot().categories[0].sum() == 1
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

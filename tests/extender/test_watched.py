@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.pods.pod import Pod, pod_reader, read_node
+from extender.pods.pod import MEMORY_REASON, Pod, pod_reader, read_node
 from extender.view.cache import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
 from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
@@ -129,7 +129,9 @@ def bound(raw: Json, node: str = "n", **status: object) -> Json:
 
 
 def test_a_pending_pod_is_not_parsed_again_when_it_is_bound(reader: CountingReader) -> None:
-    pending = pod_json("a", workload="w", annotations={"phasewise.dev/size": "2-V100"})
+    pending = pod_json("a", workload="w", annotations={"phasewise.dev/size": "2-V100"}, preemptionPolicy="Never")
+    refused = {"type": "PodScheduled", "status": "False", "message": MEMORY_REASON, "lastTransitionTime": BEFORE}
+    pending["status"] |= {"conditions": [refused], "nominatedNodeName": "m"}
     reader.cached(pending)
     pod = reader.cached(bound(pending))
     assert reader.parsed == 1

@@ -24,7 +24,9 @@ def test_a_job_combines_its_vpa_its_profile_and_the_pods_named_there() -> None:
 
 def test_vpas_of_other_recommenders_are_not_shown() -> None:
     other = scenes.vpa("other") | {"spec": {**scenes.vpa()["spec"], "recommenders": []}}
-    assert [job["name"] for job in fleet(view_of([scenes.vpa(), other]))["jobs"]] == ["train"]
+    (row,) = fleet(view_of([scenes.vpa(), other]))["jobs"]
+    assert row["name"] == "train"
+    assert all(math.isnan(cores) for cores in row["cpuCores"].values()), "nothing is known without pods"
 
 
 KILL = {"lastState": {"terminated": {"reason": "OOMKilled", "finishedAt": NOON}}, "restartCount": 1}
@@ -55,6 +57,12 @@ def test_the_risk_of_a_job_is_stated(pod: Any, use: Any, risk: str) -> None:
     page = fleet(view_of([scenes.vpa()], [scenes.profile()], [pod], usage=dict([use])))
     assert page["jobs"][0]["risks"][0] == risk
     assert page["atRisk"] == 1
+
+
+def test_restarts_alone_are_stated_but_need_no_attention() -> None:
+    restarted = scenes.pod(restartCount=2)
+    page = fleet(view_of([scenes.vpa()], [scenes.profile()], [restarted], usage=dict([scenes.use()])))
+    assert (page["jobs"][0]["risks"], page["atRisk"]) == (["train-0/main has restarted 2 times"], 0)
 
 
 def test_a_memory_limit_of_zero_is_none_and_leaves_the_page_of_all_jobs_readable() -> None:

@@ -42,6 +42,7 @@ class FakeApi:
         assert strategic
         name = path.rpartition("/")[2]
         self._record("open", name)
+        assert body["metadata"]["uid"] == f"uid-{name}"
         if annotations := body["metadata"].get("annotations"):
             self.annotated_nodes[name] = annotations[RESERVED_NODE]
 
@@ -117,6 +118,8 @@ def test_all_nodes_are_reserved_by_one_write_before_the_first_gate_is_removed(ap
         ("open", "g-1"),
     ]
     assert api.reserved == RESERVED
+    (held,) = read_reservations(api.ledger)
+    assert (held.since_s, held.hold_s) == (NOON_S, 300.0)
 
 
 def test_the_patch_removes_our_gate_from_the_pod_with_that_uid_and_annotates_its_node() -> None:
@@ -185,6 +188,22 @@ def test_a_gang_is_admitted_once_while_the_watch_is_behind(api: FakeApi) -> None
     assert api.written.count(("open", "g-0")) == 1
     assert controller.admitted == 1
     assert {event["reason"] for event in api.events} == {"GangAdmitted"}
+
+
+def test_a_reservation_begins_when_its_gang_is_admitted_however_long_the_gates_of_others_took(api: FakeApi) -> None:
+    native, now_s, patch = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "pg"}), [NOON_S], api.patch
+
+    def slow(*call: Any, **options: Any) -> None:
+        now_s[0] += 40.0
+        patch(*call, **options)
+
+    api.patch = slow  # type: ignore[method-assign]
+    controller = controller_of(api, native, *gang("g", 2))
+    controller._clock = lambda: now_s[0]
+    controller.reconcile()
+    assert [name for kind, name in api.written if kind == "open"] == ["native", "g-0", "g-1"]
+    (held,) = read_reservations(api.ledger)
+    assert (held.since_s, held.hold_s) == (NOON_S + 40.0, 300.0)
 
 
 def test_a_gang_is_in_back_off_after_a_failed_write(api: FakeApi) -> None:

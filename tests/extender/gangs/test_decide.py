@@ -76,6 +76,11 @@ def test_unscheduled_pods_without_a_gate_come_before_gangs() -> None:
     assert decided([*too_large, *gang("g", 6, cpu="5")], FIVE).admit is not None
 
 
+def test_of_unscheduled_pods_that_do_not_all_fit_those_of_high_priority_hold_capacity() -> None:
+    loose = [pod("low", cpu="6"), pod("high", cpu="10", priority=5)]
+    assert decided([*loose, *gang("g", 1, priority=3)], nodes(1)).admit is None
+
+
 CLAIMS = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
 
 

@@ -163,8 +163,9 @@ def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: s
 @pytest.mark.parametrize(
     ("condition", "allowed"),
     [
-        ({"key": "rank", "operator": "Gt", "values": ["3"]}, "b"),
-        ({"key": "rank", "operator": "Lt", "values": ["5"]}, "a"),
+        ({"key": "rank", "operator": "Gt", "values": ["2"]}, "b"),
+        ({"key": "rank", "operator": "Lt", "values": ["7"]}, "a"),
+        ({"key": "odd", "operator": "Lt", "values": ["5"]}, "c"),
         ({"key": "odd", "operator": "Gt", "values": ["3"]}, "c"),
         ({"key": "rank", "operator": "NotIn", "values": ["2"]}, "b c"),
         ({"key": "rank", "operator": "In", "values": ["7", "8"]}, "b"),

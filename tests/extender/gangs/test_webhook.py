@@ -154,9 +154,9 @@ def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_neede
     api, now, file = FakeApi(), [NOON_S], tmp_path / "serving.pem"
     keeper = CertificateKeeper(cast(Api, api), "kube-system", HOOK, NAMES, HOOK, file, lambda: now[0])
     keeper.ensure()
-    first = file.read_bytes()
+    first, inode = file.read_bytes(), file.stat().st_ino
     keeper.ensure()
-    assert (api.writes, file.read_bytes()) == (["replace", "trust"], first)
+    assert (api.writes, file.read_bytes(), file.stat().st_ino) == (["replace", "trust"], first, inode)
     assert file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
     keeper.ensure()

@@ -156,6 +156,14 @@ def test_a_move_that_a_disruption_budget_blocks_for_a_minute_is_refused(world: W
     assert world.refusal() == ""
 
 
+def test_a_refused_move_that_is_planned_again_at_once_is_retried_for_as_long_as_the_first(world: World) -> None:
+    world.api.fails["evict"] = [BUDGET] * 9
+    for _ in range(2):
+        assert world.start_move() == []
+        assert world.advance() == []
+        assert [event.reason for event in world.advance(after_s=60.0)] == ["MoveRefused"]
+
+
 def test_the_same_move_continues_once_the_disruption_budget_allows_it(world: World) -> None:
     world.api.fails["evict"] = [BUDGET, Unreachable("away")]
     world.start_move()
@@ -292,11 +300,13 @@ def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total(w
     assert room() == (False, True), "the next controller knows the reservations"
 
 
-def test_reservations_of_gangs_do_not_count_as_moves_in_progress(world: World) -> None:
+def test_reservations_of_gangs_neither_count_as_moves_in_progress_nor_end_with_them(world: World) -> None:
     world.gate.reserve(world.move())
     assert not world.gate.capacity_check()("team")
     world.ledger.write([replace(held, needs={}) for held in world.ledger.cached()])
     assert world.gate.capacity_check()("team")
+    world.advance()
+    assert world.api.reserved == {"uid-a": "n1"}
 
 
 def test_without_a_move_nothing_is_written(world: World) -> None:

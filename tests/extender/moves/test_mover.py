@@ -135,18 +135,21 @@ def test_with_limits_the_planned_move_is_made_and_reported(api: FakeApi) -> None
     assert api.evicted == ["job-1"]
 
 
-def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move(api: FakeApi) -> None:
+@pytest.mark.parametrize(("most", "moved"), [(1, "a"), (2, "ab")])
+def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move_if_the_limit_allows_one(
+    most: int, moved: str, api: FakeApi
+) -> None:
     """S is 4 on n3, 0 on n1 and 1 on n2: the first converged job goes to n1. Then n1 and n2 are equal, and n2, of which
     less is requested, takes the second; on n0 many learn."""
     first, second = (training(name, "n3", annotations=ADMITTED) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)} | {training("c", "n2", cpu="500m", annotations={}): CC}
-    limits = MoveLimits(max_active_in_namespace=2)
+    limits = MoveLimits(max_active_in_namespace=most)
     mover = mover_of(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, limits)
     mover.reconcile()
     mover.reconcile()
-    assert api.reserved == {"uid-a": "n1", "uid-b": "n2"}
+    assert api.reserved == dict([("uid-a", "n1"), ("uid-b", "n2")][:most])
     mover.reconcile()
-    assert api.evicted == ["a", "b"]
+    assert api.evicted == [*moved]
 
 
 def test_a_move_that_the_gate_refuses_is_reported_with_the_reason_and_not_started(api: FakeApi) -> None:
