@@ -37,13 +37,29 @@ _UNREADABLE = (
 _REMEDY = "Copy the model again from where it was trained, or train a new one."
 
 
-def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
-    """Write a model folder atomically; `manifest` has JSON-ready facts, to which schema, kind and checksums are added.
+def save(folder: str | Path, content: Mapping[str, bytes]) -> None:
+    """Write a model folder, its files by name as from `pack`, atomically.
 
     An existing model folder without other files is replaced; any other folder must be empty, or it is a Misuse.
     """
     check_target(folder)
     target = Path(folder).resolve()  # a link stays, and the folder that it leads to is replaced
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        staged.chmod(0o755)  # mkdtemp makes it private
+        for name, data in content.items():
+            files.atomic_write_bytes(staged / name, data)
+        _replace_folder(staged, target)
+    except OSError as error:
+        error.filename = str(folder)  # not that of the file beside it, which is removed
+        raise
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def pack(arrays: Arrays, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a model folder; `manifest` has JSON-ready facts, to which schema, kind and checksums are added."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     packed = buffer.getvalue()
@@ -55,19 +71,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
     }
     full[CHECKSUM_KEY] = _manifest_sha256(full)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        staged.chmod(0o755)  # mkdtemp makes it private
-        files.atomic_write_bytes(staged / ARRAYS, packed)
-        text = orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-        files.atomic_write_bytes(staged / MANIFEST, text)
-        _replace_folder(staged, target)
-    except OSError as error:
-        error.filename = str(folder)  # not that of the file beside it, which is removed
-        raise
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    return {ARRAYS: packed, MANIFEST: orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)}
 
 
 def check_target(folder: str | Path) -> None:
@@ -88,18 +92,26 @@ def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     source = Path(folder)
     if not source.is_dir():
         raise BadArtifact(f"{source}: no such model folder. Make one with: phasewise train SOURCE -o {source}")
-    manifest = _read_manifest(source / MANIFEST)
     try:
-        packed = (source / ARRAYS).read_bytes()
+        content = {name: (source / name).read_bytes() for name in (MANIFEST, ARRAYS)}
     except OSError as error:
-        raise BadArtifact(f"{source / ARRAYS}: {error.strerror}. {_REMEDY}") from error
-    if hashlib.sha256(packed).hexdigest() != manifest.get("arrays_sha256"):
+        raise BadArtifact(f"{error.filename}: {error.strerror}. {_REMEDY}") from error
+    return unpack(content, source)
+
+
+def unpack(content: Mapping[str, bytes], place: object) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read the files of a model folder; errors are as in `load`, and begin with their `place`."""
+    for name in (MANIFEST, ARRAYS):
+        if name not in content:
+            raise BadArtifact(f"{place}/{name}: it is missing. {_REMEDY}")
+    manifest = _read_manifest(content[MANIFEST], f"{place}/{MANIFEST}")
+    if hashlib.sha256(content[ARRAYS]).hexdigest() != manifest.get("arrays_sha256"):
         raise BadArtifact(
-            f"{source / ARRAYS}: damaged or truncated (its checksum does not match the manifest). {_REMEDY}"
+            f"{place}/{ARRAYS}: damaged or truncated (its checksum does not match the manifest). {_REMEDY}"
         )
-    arrays = load_npz(io.BytesIO(packed), source / ARRAYS)
+    arrays = load_npz(io.BytesIO(content[ARRAYS]), f"{place}/{ARRAYS}")
     if manifest.get("arrays") != _array_specs(arrays):
-        raise BadArtifact(f"{source / MANIFEST}: does not match the arrays beside it. {_REMEDY}")
+        raise BadArtifact(f"{place}/{MANIFEST}: does not match the arrays beside it. {_REMEDY}")
     return arrays, manifest
 
 
@@ -126,11 +138,9 @@ def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]
         return array
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(text: bytes, path: str) -> dict[str, Any]:
     try:
-        manifest = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise BadArtifact(f"{path}: {error.strerror}. {_REMEDY}") from error
+        manifest = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise BadArtifact(f"{path}: not JSON ({error}). {_REMEDY}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND or not isinstance(manifest.get("schema"), int):

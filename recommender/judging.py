@@ -22,9 +22,6 @@ from recommender.records import (
     amounts_of,
 )
 
-ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
-
-
 MAX_CYCLE_SAMPLES = 10_000  # forecasts are computed step by step over a cycle, and training keeps arrays of its length
 
 
@@ -57,9 +54,6 @@ def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = 
 
 MemoryLimits = Literal["follow", "stay", "none"]
 
-FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
-"""After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
@@ -73,11 +67,6 @@ class ClusterRules:
     recreates: bool = False  # whether a resize recreates the container, and so costs as much as a kill
     # Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
     resizes_waiting: bool = False
-
-
-def after_kill(had_bytes: float) -> float:
-    """Floor of the allocation of a run after a kill at `had_bytes`."""
-    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 
 def fixed_limits(declared_bytes: FloatArray, limits: MemoryLimits) -> FloatArray:
@@ -133,7 +122,7 @@ def judge(usage: FloatArray, positions: IntArray, allocations: FloatArray, sampl
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
         np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), sample_s,
-        VIOLATION_TOLERANCE, ROUNDING, sums, counts,
+        VIOLATION_TOLERANCE, sums, counts,
     )  # fmt: skip
 
     return Tally(
@@ -176,7 +165,7 @@ def judge_run(
     kernel.simulate_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
         fixed_bytes, sample_s, first, rules.restart_s, rules.checkpoint_every_s,
-        FLOOR_FACTOR, FLOOR_EXTRA_BYTES, rules.recreates, ROUNDING, figures,
+        rules.recreates, figures,
     )  # fmt: skip
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])

@@ -55,6 +55,10 @@ class PhaseModel:
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder atomically."""
+        artifacts.save(folder, self.files())
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the model folder, by name."""
         arrays = self.detector.to_state()
         manifest: dict[str, Any] = {
             "phasewise": __version__,
@@ -74,7 +78,7 @@ class PhaseModel:
             arrays |= {f"demand.{name}": array for name, array in self.demand.to_state().items()}
         if self.trained_on is not None:
             arrays[_TRAINED_ON] = self.trained_on
-        artifacts.save(folder, arrays, manifest)
+        return artifacts.pack(arrays, manifest)
 
 
 def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
@@ -87,13 +91,18 @@ def load(name: str | Path) -> PhaseModel:
     """Read a model folder, or the model that ships with Phasewise; BadArtifact if damaged, newer or inconsistent."""
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
-            return _load(folder, BUNDLED)
+            return _assembled(*artifacts.load(folder), folder, BUNDLED)
     # A name that is not UTF-8 could not be written to a report.
-    return _load(Path(name), os.fsencode(Path(name).name).decode("utf-8", "backslashreplace"))
+    origin = os.fsencode(Path(name).name).decode("utf-8", "backslashreplace")
+    return _assembled(*artifacts.load(name), Path(name), origin)
 
 
-def _load(folder: Path, origin: str) -> PhaseModel:
-    arrays, manifest = artifacts.load(folder)
+def load_files(content: Mapping[str, bytes], place: str, origin: str) -> PhaseModel:
+    """Read the files of a model folder that are at another `place`; BadArtifact as for a folder."""
+    return _assembled(*artifacts.unpack(content, place), place, origin)
+
+
+def _assembled(arrays: artifacts.Arrays, manifest: Mapping[str, Any], place: object, origin: str) -> PhaseModel:
     try:
         detector = PhaseDetector.from_state(arrays, _names([feature["name"] for feature in manifest["features"]]))
         statistics = graph = demand = None
@@ -113,10 +122,10 @@ def _load(folder: Path, origin: str) -> PhaseModel:
         facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
-        raise BadArtifact(f"{folder}: {error}") from error
+        raise BadArtifact(f"{place}: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise BadArtifact(
-            f"{folder}: its parts are inconsistent ({type(error).__name__}: {error}). Train it again."
+            f"{place}: its parts are inconsistent ({type(error).__name__}: {error}). Train it again."
         ) from error
 
 

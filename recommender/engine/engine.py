@@ -281,7 +281,7 @@ class Engine:
         with report.guard("metrics"):
             samples = self._of_ours(seen.samples)
             fresh = self.fleet.observe(samples, now_s)
-            self._shares.observe(samples, seen.evaluations, now_s)
+            self._shares.observe(samples, self.fleet.usable, seen.evaluations)
             report.samples = len(fresh)
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)

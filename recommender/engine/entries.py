@@ -9,19 +9,17 @@ from __future__ import annotations
 import base64
 import io
 import json
-import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from recommender import model as models
-from recommender.artifacts import ARRAYS, MANIFEST
+from recommender.artifacts import MANIFEST
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running, WorkloadKey
 from recommender.engine.options import Options
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
@@ -197,19 +195,15 @@ def encode_target(target: Target | None) -> Json:
 
 def encode_model(model: PhaseModel) -> tuple[str, Json]:
     """Digest of a model, and the entry that holds it."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder) / "model")
-        files = {name: (Path(folder) / "model" / name).read_bytes() for name in (MANIFEST, ARRAYS)}
+    files = model.files()
     digest = sha256(files[MANIFEST]).hexdigest()
     return digest, [MODEL, digest, model.origin, {n: base64.b64encode(b).decode() for n, b in files.items()}]
 
 
 def decode_model(origin: str, files: Mapping[str, str]) -> PhaseModel:
     """The model of such an entry; `ValueError` if this version cannot read it."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in (MANIFEST, ARRAYS):
-            (Path(folder) / name).write_bytes(base64.b64decode(files[name]))
-        try:
-            return replace(models.load(folder), origin=origin)
-        except BadArtifact as error:
-            raise ValueError("its model is of another version") from error
+    content = {name: base64.b64decode(text) for name, text in files.items()}
+    try:
+        return models.load_files(content, "the record", origin)
+    except BadArtifact as error:
+        raise ValueError("its model is of another version") from error

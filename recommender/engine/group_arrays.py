@@ -11,14 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
-from recommender.kernels.group_samples import count_violations, record_peaks
+from recommender.kernels.tally import count_violations, record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 HOUR_S, DAY_S = 3600.0, 86400.0
-
-VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
-"""Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
 
 KILL_FLOOR_TTL_S = 7 * DAY_S
 """How long the floor after an OOM kill holds: a weekly job meets the same stage again."""
@@ -28,9 +25,6 @@ PEAK_DAYS = 8
 
 NODE_FULL_S = HOUR_S
 """How long a node counts as full after a deferred resize, where the updater evicts the pod for it."""
-
-PEAK_FACTOR = 1.02
-"""A peak that is exceeded by less is the same one."""
 
 KEPT_CHANGES = 64
 """Latest changes kept per resource; no limit on resizes an hour can be larger."""
@@ -104,7 +98,7 @@ class GroupArrays(SlotArrays):
 
     def judge(self, groups: IntArray, violates: BoolArray) -> None:
         """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
-        count_violations(groups, violates, VIOLATION_DISCOUNT, self.violations, self.judged)
+        count_violations(groups, violates, self.violations, self.judged)
 
     def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""
@@ -114,7 +108,7 @@ class GroupArrays(SlotArrays):
             passed = passed if passed < PEAK_DAYS else 1  # or a clock that runs ahead for a moment forgets all
             self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
             self.peak_day[slot] = today
-        record_peaks(groups, used_bytes, ages_s, PEAK_FACTOR, self.peak_bytes, self.peak_age_s)
+        record_peaks(groups, used_bytes, ages_s, self.peak_bytes, self.peak_age_s)
 
     def follow_clock(self, slots: int | slice, now_s: float) -> None:
         """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""

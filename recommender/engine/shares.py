@@ -23,7 +23,6 @@ from recommender.contention.fair_queue import FairQueue, RunningJob
 from recommender.contention.flowcon import UNLIMITED, FlowCon, FlowConOptions, Measured
 from recommender.contention.sharing import RunsOfClass, fair_shares, stages_of
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
-from recommender.engine.containers import MAX_CORES
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
@@ -182,30 +181,24 @@ class Shares:
         if node in self._nodes:
             self._nodes[node].containers_changed_s = now_s
 
-    def observe(self, samples: Samples, evaluations: Mapping[Instance, Evaluation], now_s: float) -> None:
-        """Take in samples, and the latest training evaluations.
+    def observe(self, samples: Samples, usable: IntArray, evaluations: Mapping[Instance, Evaluation]) -> None:
+        """Take in the samples at the positions `usable`, int64 (k,), and the latest training evaluations.
 
         An evaluation is passed again until there is a new one, and counts once. CPU time up to an evaluation is counted
         only from when the container was first seen here.
         """
-        rows = zip(samples.instances, samples.values.tolist(), strict=True) if self._containers else ()
-        for instance, (at_s, cpu_cores, _) in rows:
-            known = self._containers.get(instance)
-            if known is None or not 0.0 <= cpu_cores <= MAX_CORES or at_s > now_s + MAX_CLOCK_SKEW_S:
-                continue
-            passed_s = at_s - known.sampled_s
-            if -MAX_CLOCK_SKEW_S <= passed_s <= 0.0:
+        rows = zip(usable.tolist(), samples.values[usable].tolist(), strict=True) if self._containers else ()
+        for row, (at_s, cpu_cores, _) in rows:
+            known = self._containers.get(samples.instances[row])
+            if known is None or -MAX_CLOCK_SKEW_S <= (passed_s := at_s - known.sampled_s) <= 0.0:
                 continue
             known.used_core_s += cpu_cores * max(0.0, np.nan_to_num(passed_s))
             known.used_cores, known.previous_s, known.sampled_s = cpu_cores, known.sampled_s, at_s
         for instance, (value, scale, evaluated_s, curve) in evaluations.items():
             known = self._containers.get(instance)
             if known is not None and evaluated_s > known.evaluated_s and math.isfinite(value):
-                known.evaluated_s, known.curve, known.measured = (
-                    evaluated_s,
-                    curve,
-                    Measured(value, known.used_core_s, scale),
-                )
+                known.evaluated_s, known.curve = evaluated_s, curve
+                known.measured = Measured(value, known.used_core_s, scale)
 
     def shared(self, now_s: float, slots: Mapping[Group, int], report: Report) -> list[SharedNode]:
         """The shared nodes with present weights; a node that fails is reported."""

@@ -1,6 +1,7 @@
 """Totals of a container under an allocation: use, slack, shortage, violations; kills, and the work they lose.
 
-And statistics of the use in each cycle, by which the policies of the papers allocate. Gaps are NaN and are skipped.
+And statistics of the use in each cycle, by which the policies of the papers allocate; gaps are NaN and are skipped.
+For live groups of containers, counts of violations, and memory peaks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,18 @@ import math
 import numpy as np
 from numba import njit
 
-from recommender.kernels import FloatArray, IntArray
+from recommender.kernels import BoolArray, FloatArray, IntArray
+
+ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
+
+FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
+"""After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
+
+VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
+"""Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
+
+PEAK_FACTOR = 1.02
+"""A peak that is exceeded by less is the same one."""
 
 # Indices into the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
@@ -27,7 +39,6 @@ def tally_allocations(
     allocations: FloatArray,
     sample_s: FloatArray,
     tolerance: float,
-    rounding: float,
     sums: FloatArray,
     counts: IntArray,
 ) -> None:
@@ -35,8 +46,7 @@ def tally_allocations(
 
     `decisions`, int64 (d,), are increasing positions in 0..n-1, one or more, whose allocation, float64 (d, 2), holds
     until the next; `sample_s`, float64 (n,), is the duration that each sample represents. A sample violates when its
-    use is above allocation x `tolerance`; `rounding` is the relative excess that counts as equal, so that rounded
-    products compare as exact ones.
+    use is above allocation x `tolerance`, rounded products comparing as exact ones (`ROUNDING`).
 
     `sums` is OUT float64 (N_SUMS,): judged seconds, then used, allocated, slack, shortage in unit-seconds, cpu and
     memory. `counts` is OUT int64 (N_COUNTS,): samples, violations of cpu and memory, OOM events, resizes. An OOM event
@@ -45,7 +55,7 @@ def tally_allocations(
     """
     sums[:] = 0.0
     counts[:] = 0
-    rounding_factor = 1.0 + rounding
+    rounding_factor = 1.0 + ROUNDING
     in_run = False
     for decision in range(len(decisions)):
         end = decisions[decision + 1] if decision + 1 < len(decisions) else usage.shape[0]
@@ -72,6 +82,12 @@ def tally_allocations(
             in_run = over
 
 
+@njit(cache=True, nogil=True, inline="always")
+def after_kill(had_bytes: float) -> float:
+    """Floor of the allocation of a run after a kill at `had_bytes`."""
+    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
+
+
 @njit(cache=True, nogil=True)
 def simulate_kills(
     memory_bytes: FloatArray,
@@ -81,10 +97,7 @@ def simulate_kills(
     first: int,
     restart_s: float,
     checkpoint_every_s: float,
-    floor_factor: float,
-    floor_extra_bytes: float,
     recreates: bool,
-    rounding: float,
     figures: FloatArray,
 ) -> None:
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
@@ -93,11 +106,10 @@ def simulate_kills(
     charged at the allocation after the kill. If that is still too little, the run is killed again at the same sample.
 
     `memory_bytes`, float64 (n,), are NaN in gaps; `sample_s`, float64 (n,), is the duration that each sample
-    represents; `allocated`, float64 (n, 2), are cores and bytes in force, without the floors after kills: the run then
-    has at least the larger of allocation x `floor_factor` and allocation + `floor_extra_bytes`. `limit_bytes`, float64
-    (n,), is a fixed limit; the larger of it and of the allocation counts. `checkpoint_every_s`, the age between
-    checkpoints, is infinite without any. `recreates`: a change of what is in force recreates the container, which loses
-    what a kill does. `rounding` is the relative excess that counts as equal.
+    represents; `allocated`, float64 (n, 2), are cores and bytes in force, without the floors after kills.
+    `limit_bytes`, float64 (n,), is a fixed limit; the larger of it and of the allocation counts. `checkpoint_every_s`,
+    the age between checkpoints, is infinite without any. `recreates`: a change of what is in force recreates the
+    container, which loses what a kill does.
 
     `figures` is OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
     """
@@ -112,9 +124,8 @@ def simulate_kills(
             if recreates and (allocated[row, 0] != had_cores or in_force != had_bytes):
                 figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
-            while memory_bytes[row] > max(in_force, limit_bytes[row]) * (1.0 + rounding):
-                killed_bytes = max(in_force, limit_bytes[row])
-                in_force = floor_bytes = max(killed_bytes * floor_factor, killed_bytes + floor_extra_bytes)
+            while memory_bytes[row] > max(in_force, limit_bytes[row]) * (1.0 + ROUNDING):
+                in_force = floor_bytes = after_kill(max(in_force, limit_bytes[row]))
                 figures[KILLS] += 1.0
                 figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
@@ -168,3 +179,36 @@ def cycle_statistics(
             peak[stretch, column] = largest
             mean[stretch, column] = first_mean + residue / present
             spread[stretch, column] = math.sqrt(max(0.0, squares / present - (residue / present) ** 2))
+
+
+@njit(cache=True, nogil=True)
+def count_violations(groups: IntArray, violates: BoolArray, violations: FloatArray, judged: FloatArray) -> None:
+    """Count samples of groups, int64 (m,), one after the other, and which of their resources violate, bool (m, 2).
+
+    `violations` and `judged` are IN OUT float64 (n, 2) and (n,): discounted counts of violations, and of samples.
+    """
+    for k in range(len(groups)):
+        group = groups[k]
+        for resource in range(violates.shape[1]):
+            violations[group, resource] = violations[group, resource] * VIOLATION_DISCOUNT + violates[k, resource]
+        judged[group] = judged[group] * VIOLATION_DISCOUNT + 1.0
+
+
+@njit(cache=True, nogil=True)
+def record_peaks(
+    groups: IntArray,
+    used_bytes: FloatArray,
+    ages_s: FloatArray,
+    peak_bytes: FloatArray,
+    peak_age_s: FloatArray,
+) -> None:
+    """Record memory usage, float64 (m,), of containers of these ages.
+
+    `peak_bytes` and `peak_age_s` are IN OUT float64 (n, days) and (n,): peaks of each day, today's first, and the age
+    at the largest.
+    """
+    for k in range(len(groups)):
+        group = groups[k]
+        if used_bytes[k] > peak_bytes[group].max() * PEAK_FACTOR:
+            peak_age_s[group] = ages_s[k]
+        peak_bytes[group, 0] = max(peak_bytes[group, 0], used_bytes[k])

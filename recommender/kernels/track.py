@@ -14,25 +14,27 @@ from numpy.typing import NDArray
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
 
+USAGE_FLOORS = np.array([0.01, 2.0**20])  # cores and bytes: below them a container is idle, and differences are noise
+MAX_HISTORY_SAMPLES = 2000  # samples of the mean level: all of a training job, or the last days of a service
+
 
 @njit(cache=True, nogil=True, inline="always")
-def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
-    """Log2 of a sample, and the running mean of `seen` such levels, given that of the ones before."""
-    level = math.log2(used + floor)
+def levels_of(used: float, resource: int, mean_level: float, seen: int) -> tuple[float, float]:
+    """Log2 of a sample, and the running mean of `seen` such levels, given that of the ones before.
+
+    The floor is added before: an idle container has a finite level, and its noise is small.
+    """
+    level = math.log2(used + USAGE_FLOORS[resource])
     return level, mean_level + (level - mean_level) / seen
 
 
 @njit(cache=True, nogil=True)
-def usage_features(
-    usage: FloatArray, cpu_floor_cores: float, memory_floor_bytes: float, longest: int, out: FloatArray
-) -> None:
+def usage_features(usage: FloatArray, out: FloatArray) -> None:
     """Fill OUT float64 (n, 4) with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
 
-    `usage`, float64 (n, 2), is NaN in gaps, as is `out`; they leave the mean level unchanged. The floors are added
-    before the logarithm: an idle container has a finite level, and its noise is small. The mean level is that of
-    `longest` samples; beyond it older samples fade exponentially.
+    `usage`, float64 (n, 2), is NaN in gaps, as is `out`; they leave the mean level unchanged. Beyond
+    `MAX_HISTORY_SAMPLES` older samples fade from it exponentially.
     """
-    floors = (cpu_floor_cores, memory_floor_bytes)
     for resource in range(2):
         mean_level, seen = 0.0, 0
         for t in range(usage.shape[0]):
@@ -40,8 +42,8 @@ def usage_features(
             if math.isnan(used):
                 out[t, resource] = out[t, 2 + resource] = math.nan
                 continue
-            seen = min(seen + 1, longest)
-            level, mean_level = levels_of(used, floors[resource], mean_level, seen)
+            seen = min(seen + 1, MAX_HISTORY_SAMPLES)
+            level, mean_level = levels_of(used, resource, mean_level, seen)
             out[t, resource] = level
             out[t, 2 + resource] = level - mean_level
 
@@ -69,7 +71,7 @@ class Tracks(NamedTuple):
     """float64 (n, 2): mean log2 of its usage."""
     seen: IntArray
     in_row: IntArray
-    """int64 (n,): samples so far, up to `Standard.longest`, and samples since the last gap."""
+    """int64 (n,): samples so far, up to `MAX_HISTORY_SAMPLES`, and samples since the last gap."""
     gapped: BoolArray
     """bool (n,): True after a gap, when a code needs a full window again."""
     rows: NDArray[np.float32]
@@ -100,10 +102,6 @@ class Standard(NamedTuple):
     mean: FloatArray
     scale: FloatArray
     """float64 (f,)."""
-    floors: FloatArray
-    """float64 (2,): see `levels_of`."""
-    longest: int
-    """Number of samples in the mean level."""
 
 
 class Centres(NamedTuple):
@@ -136,10 +134,10 @@ def append_features(slots: IntArray, usage: FloatArray, standard: Standard, trac
             tracks.gapped[k] |= tracks.seen[k] > 0
             tracks.in_row[k] = 0
             continue
-        tracks.seen[k] = min(tracks.seen[k] + 1, standard.longest)
+        tracks.seen[k] = min(tracks.seen[k] + 1, MAX_HISTORY_SAMPLES)
         for resource in range(2):
             used = usage[row, resource]
-            level, mean = levels_of(used, standard.floors[resource], tracks.mean_level[k, resource], tracks.seen[k])
+            level, mean = levels_of(used, resource, tracks.mean_level[k, resource], tracks.seen[k])
             tracks.mean_level[k, resource] = mean
             levels[resource], levels[2 + resource], levels[4 + resource] = level, level - mean, used
         newest = tracks.rows.shape[1] - 1

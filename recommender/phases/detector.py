@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, NotEnoughData
+from recommender.kernels.track import USAGE_FLOORS
 from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
-from recommender.phases.features import USAGE_FLOORS, feature_matrix
+from recommender.phases.features import feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, Progress, UsageSeries, no_progress
 

@@ -30,9 +30,6 @@ FEATURE_UNITS = {
     "memory_bytes": "bytes",
 }
 
-USAGE_FLOORS = np.array([0.01, 2.0**20])  # cores and bytes: below them a container is idle, and differences are noise
-MAX_HISTORY_SAMPLES = 2000  # samples of the mean level: all of a training job, or the last days of a service
-
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
     """The named features of every sample, float64 (n, len(names)), NaN where one is missing.
@@ -45,8 +42,7 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
         if name in USAGE_FEATURES:
             if computed is None:
                 computed = np.empty((len(series), len(USAGE_FEATURES)))
-                cpu_cores, memory_bytes = USAGE_FLOORS.tolist()
-                usage_features(series.usage, cpu_cores, memory_bytes, MAX_HISTORY_SAMPLES, computed)
+                usage_features(series.usage, computed)
             columns.append(computed[:, USAGE_FEATURES.index(name)])
         elif name in series.features:
             columns.append(np.where(series.present, series.features[name], np.nan))

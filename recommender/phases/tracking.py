@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
-from recommender.phases.features import FEATURE_UNITS, MAX_HISTORY_SAMPLES, USAGE_FLOORS, source_columns
+from recommender.phases.features import FEATURE_UNITS, source_columns
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -33,7 +33,7 @@ class PhaseTracker:
             )
         self.detector, self.digest = detector, detector.digest()
         columns = np.array([[*FEATURE_UNITS].index(name) for name in detector.features])
-        self._standard = Standard(columns, detector.mean, detector.scale, USAGE_FLOORS, MAX_HISTORY_SAMPLES)
+        self._standard = Standard(columns, detector.mean, detector.scale)
         self._centres = detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)

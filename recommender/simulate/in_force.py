@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recommender.engine.group_arrays import TARGET
-from recommender.judging import ROUNDING, ClusterRules, after_kill
+from recommender.judging import ClusterRules
+from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommendation, FloatArray, IntArray
 from recommender.simulate.clock import Round
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.judging import ROUNDING, ClusterRules, after_kill, durations_s, fixed_limits, judge, judge_run
+from recommender.judging import ClusterRules, durations_s, fixed_limits, judge, judge_run
+from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds

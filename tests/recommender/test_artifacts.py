@@ -20,7 +20,7 @@ ARRAYS = {"w": np.arange(6.0).reshape(2, 3), "k": np.array([3], dtype=np.int64),
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    artifacts.save(tmp_path / "model", ARRAYS, {"lag": 3})
+    artifacts.save(tmp_path / "model", artifacts.pack(ARRAYS, {"lag": 3}))
     return tmp_path / "model"
 
 
@@ -34,13 +34,13 @@ def test_arrays_and_manifest_are_loaded_exactly_as_saved(folder: Path) -> None:
 
 
 def test_the_same_arrays_are_saved_as_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    artifacts.save(tmp_path / "again", ARRAYS, {"lag": 3})
+    artifacts.save(tmp_path / "again", artifacts.pack(ARRAYS, {"lag": 3}))
     for name in (artifacts.MANIFEST, artifacts.ARRAYS):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_saving_again_replaces_the_model_and_leaves_no_other_file(folder: Path) -> None:
-    artifacts.save(folder, {"w": np.ones(1)}, {"lag": 1})
+    artifacts.save(folder, artifacts.pack({"w": np.ones(1)}, {"lag": 1}))
     assert artifacts.load(folder)[1]["lag"] == 1
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  includes hidden files
 
@@ -49,7 +49,7 @@ def test_a_link_to_a_model_stays_and_the_model_it_leads_to_is_replaced(folder: P
     link = tmp_path / "links" / "newest"
     link.parent.mkdir()
     link.symlink_to(folder)
-    artifacts.save(link, ARRAYS, {"lag": 1})
+    artifacts.save(link, artifacts.pack(ARRAYS, {"lag": 1}))
     assert link.is_symlink() and artifacts.load(folder)[1]["lag"] == 1
     assert os.listdir(link.parent) == ["newest"]  # noqa: PTH208  includes hidden files
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_reported_with_the_folder(folder: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as raised:
-        artifacts.save(folder, ARRAYS, {})
+        artifacts.save(folder, artifacts.pack(ARRAYS, {}))
     assert raised.value.filename == str(folder)
     assert artifacts.load(folder)[1]["lag"] == 3
 
@@ -76,7 +76,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(tmp_path: Pat
 def test_a_folder_that_is_not_a_model_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("ten years of work")
     with pytest.raises(Misuse, match="not a model folder"):
-        artifacts.save(tmp_path, ARRAYS, {})
+        artifacts.save(tmp_path, artifacts.pack(ARRAYS, {}))
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -91,19 +91,19 @@ def test_a_folder_with_a_foreign_manifest_or_foreign_files_is_never_overwritten(
         (folder / artifacts.MANIFEST).write_bytes(manifest)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(Misuse, match="not a model folder"):
-        artifacts.save(folder, ARRAYS, {})
+        artifacts.save(folder, artifacts.pack(ARRAYS, {}))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_failed_save_leaves_the_old_model(folder: Path) -> None:
     with pytest.raises(TypeError):
-        artifacts.save(folder, ARRAYS, {"lag": object()})
+        artifacts.save(folder, artifacts.pack(ARRAYS, {"lag": object()}))
     assert artifacts.load(folder)[1]["lag"] == 3
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208
 
 
 def test_a_save_that_was_killed_between_its_two_renames_is_finished_by_the_next(folder: Path) -> None:
-    artifacts.save(folder.with_name(".model.a1b2c3d4"), ARRAYS, {"lag": 4})
+    artifacts.save(folder.with_name(".model.a1b2c3d4"), artifacts.pack(ARRAYS, {"lag": 4}))
     folder.rename(folder.with_name(".model.a1b2c3d4.old"))
     artifacts.check_target(folder)
     assert artifacts.load(folder)[1]["lag"] == 4

@@ -64,7 +64,9 @@ def test_invalid_contents_are_refused_with_the_folder_and_the_field(
     BUNDLED.save(tmp_path / "m")
     arrays, manifest = artifacts.load(tmp_path / "m")
     change(arrays, manifest)
-    artifacts.save(tmp_path / "m", arrays, {k: v for k, v in manifest.items() if not k.startswith("arrays")})
+    artifacts.save(
+        tmp_path / "m", artifacts.pack(arrays, {k: v for k, v in manifest.items() if not k.startswith("arrays")})
+    )
     with pytest.raises(BadArtifact, match=message) as caught:
         models.load(tmp_path / "m")
     assert str(tmp_path / "m") in str(caught.value)

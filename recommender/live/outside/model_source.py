@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -113,17 +112,8 @@ class ModelConfigMap(ModelSource):
         content = self._content()
         if content is None:
             raise BadArtifact(f"ConfigMap {self._key}: there is no model in it. Put one there: phasewise model publish")
-        # The loader reads only folders, so that every model goes through the same checks.
-        with tempfile.TemporaryDirectory(prefix="phasewise-model-") as folder:
-            for name in (artifacts.MANIFEST, artifacts.ARRAYS):
-                if name in content.files:
-                    (Path(folder) / name).write_bytes(content.files[name])
-            try:
-                model = models.load(folder)
-            except BadArtifact as error:
-                raise BadArtifact(str(error).replace(folder, f"ConfigMap {self._key}")) from error
-        manifest = sha256(content.files[artifacts.MANIFEST]).hexdigest()
-        return Loaded(replace(model, origin=f"{CONFIG_MAP_PREFIX}{self._key}"), manifest, content.written_s)
+        model = models.load_files(content.files, f"ConfigMap {self._key}", f"{CONFIG_MAP_PREFIX}{self._key}")
+        return Loaded(model, sha256(content.files[artifacts.MANIFEST]).hexdigest(), content.written_s)
 
     def start(self) -> None:
         self._watched.start()

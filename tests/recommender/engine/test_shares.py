@@ -159,12 +159,12 @@ class SharesDriver:
         self.now_s += 10.0
         self.samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
         self.losses |= {instance: Evaluation(loss, 0.0, self.now_s, curve) for instance, loss in losses.items()}
-        self.shares.observe(Samples.of(self.samples), self.losses, self.now_s)
+        self.shares.observe(Samples.of(self.samples), np.arange(len(self.samples)), self.losses)
         return self.shares.shared(self.now_s, SLOTS, Report())
 
     def step_with_same_samples(self) -> list[SharedNode]:
         """Five seconds later, with the same samples again."""
-        self.shares.observe(Samples.of(self.samples), {}, self.now_s + 5.0)
+        self.shares.observe(Samples.of(self.samples), np.arange(len(self.samples)), {})
         return self.shares.shared(self.now_s + 5.0, SLOTS, Report())
 
 
@@ -217,13 +217,12 @@ def test_a_container_that_reports_no_training_is_not_limited() -> None:
     assert dict(zip(node.groups.tolist(), node.weights, strict=True))[SLOTS[GROUPS[WEB]]] == 1.0
 
 
-def test_samples_from_the_future_and_invalid_numbers_do_not_count() -> None:
+def test_samples_that_are_not_usable_and_infinite_losses_do_not_count() -> None:
     driver = SharesDriver(FAST, SLOW)
     driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
-    far = Sample(driver.now_s + 3600.0, 2.0, GIB)
-    invalid = [(SLOW, Sample(driver.now_s + 1.0, cores, GIB)) for cores in (-1.0, math.nan, math.inf, 1e9)]
-    wrong = Samples.of([(FAST, far), *invalid])
-    driver.shares.observe(wrong, {SLOW: Evaluation(math.inf, 0.0, driver.now_s, "loss")}, driver.now_s)
+    wrong = Samples.of([(one, Sample(driver.now_s + 1.0, 2.0, GIB)) for one in (FAST, SLOW)])
+    losses = {SLOW: Evaluation(math.inf, 0.0, driver.now_s, "loss")}
+    driver.shares.observe(wrong, np.empty(0, np.int64), losses)
     known = driver.shares._containers
     assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)
     assert known[SLOW].measured is None

@@ -10,13 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.phases.features import (
-    MAX_HISTORY_SAMPLES,
-    USAGE_FEATURES,
-    USAGE_FLOORS,
-    feature_matrix,
-    source_columns,
-)
+from recommender.kernels.track import MAX_HISTORY_SAMPLES, USAGE_FLOORS
+from recommender.phases.features import USAGE_FEATURES, feature_matrix, source_columns
 from recommender.records import FloatArray, UsageSeries
 
 MIB = float(1 << 20)
