@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -89,10 +90,14 @@ BODY_COMPLETE = "body complete"
 """A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
 
 
+Headers = Sequence[tuple[bytes, bytes]]
+JSON_HEADERS: Headers = ((b"content-type", JSON.encode()),)
+
+
 class Answer(NamedTuple):
     status: int
     body: bytes
-    headers: Mapping[str, str] = {"Content-Type": JSON}
+    headers: Headers = JSON_HEADERS
 
 
 def error_answer(problem: str) -> bytes:
@@ -113,6 +118,7 @@ class App:
         limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
     ) -> None:
         self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
+        self._calls, self._seconds = lru_cache(telemetry.calls.labels), lru_cache(telemetry.seconds.labels)
         self.pages = _health_and_metrics(telemetry, not_ready)
         self._held_bytes: dict[asyncio.Timeout, int] = {}  # of incomplete bodies
 
@@ -128,7 +134,7 @@ class App:
             elif post is None:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
-                answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
+                answer = Answer(405, error_answer(f"{path} takes POST"), (*JSON_HEADERS, (b"allow", b"POST")))
             elif problem := self._not_ready():
                 raise NotServed(503, problem)
             else:
@@ -136,18 +142,17 @@ class App:
                     200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
                 )
         except ExtenderError as error:
-            kept = "close" if error.status == SLOW else "keep-alive"
-            answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
+            kept = b"close" if error.status == SLOW else b"keep-alive"
+            answer = Answer(error.status, error_answer(str(error)), (*JSON_HEADERS, (b"connection", kept)))
         except Exception:  # a bug must be visible, but must not end the server
             log.exception("%s failed", path)
             answer = Answer(500, error_answer("internal error; the log says more"))
         if post is not None or answer.status >= 400:
             verb = path[1:] if post else "page"
-            self.telemetry.calls.labels(verb, str(answer.status)).inc()
-            self.telemetry.seconds.labels(verb).observe(time.perf_counter() - began_s)
-        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
-        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+            self._calls(verb, answer.status).inc()
+            self._seconds(verb).observe(time.perf_counter() - began_s)
+        headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
     def _page(self, scope: Scope, body: bytes) -> Answer:
@@ -158,7 +163,9 @@ class App:
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
         ).get_environ()
         page = Response.from_app(self.pages, environ, buffered=True)
-        return Answer(page.status_code, page.get_data(), dict(page.headers))
+        body, headers = page.get_data(), [(name.lower(), text) for name, text in page.headers]
+        encoded = [(name.encode(), text.encode("latin-1")) for name, text in headers if name != "content-length"]
+        return Answer(page.status_code, body, encoded)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
