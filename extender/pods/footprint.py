@@ -174,8 +174,10 @@ class ProfileIndex:
 
     def lacks_demand(self, pod: Pod, footprint: Footprint) -> bool:
         """Whether a container has neither learned demand that counts nor full requests."""
-        known = self._known(pod).curves if footprint.source in LEARNED else NO_CURVES.curves
-        return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
+        unrequested = [c.name for c in pod.containers if math.isnan(c.requests[0]) or math.isnan(c.requests[1])]
+        if not unrequested or footprint.source not in LEARNED:
+            return bool(unrequested)
+        return not self._known(pod).curves.keys() >= set(unrequested)
 
     def knows(self, pod: Pod) -> bool:
         """Whether there is a history of the pod or its class."""
@@ -198,16 +200,17 @@ class ProfileIndex:
     def _known(self, pod: Pod) -> DemandCurves:
         """The learned demand of a pod; the same object until it changes."""
         of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
-        own = self._profile(pod)
-        known = (of_class,) if own is None else (own.demand, of_class, own.forecast)
-        return next((each for each in known if each.curves), NO_CURVES)
+        if (own := self._profile(pod)) is None:
+            return of_class if of_class.curves else NO_CURVES
+        return next((each for each in (own.demand, of_class, own.forecast) if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
         profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
+        naming = self._of_pod.get((pod.namespace, pod.uid))
+        return naming[0] if naming else None
 
 
 def _nearly_equal(one: Use, other: Use) -> bool:
