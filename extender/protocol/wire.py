@@ -122,9 +122,8 @@ def filter_answer(args: ExtenderArgs, filtered: FilterResult) -> bytes:
 
 def priority_answer(scored: HostPriorities) -> bytes:
     """HostPriorityList: every host once, as rows padded to the same width."""
-    hosts = _hosts(scored.known)
-    rows = np.empty(len(scored.places), dtype=[("host", hosts.dtype), ("score", SCORE_SUFFIXES.dtype)])
-    rows["host"], rows["score"] = hosts.take(scored.places), SCORE_SUFFIXES.take(scored.scores)
+    rows = _rows(scored.known).take(scored.places)
+    rows["score"] = SCORE_SUFFIXES.take(scored.scores)
     neutral = orjson.dumps([{"Host": name, "Score": NEUTRAL} for name in scored.neutral])[1:-1]
     return b"[%b]" % (rows.tobytes() + neutral).removesuffix(b",")
 
@@ -133,11 +132,13 @@ SCORE_SUFFIXES = np.array([b"%2d}," % score for score in range(MAX_SCORE + 1)])
 
 
 @lru_cache(maxsize=1)
-def _hosts(known: NameTable) -> NDArray[np.bytes_]:
-    """The JSON of each node up to its score; ten times faster than serialising objects."""
+def _rows(known: NameTable) -> NDArray[np.void]:
+    """The JSON of each node, still without its score; ten times faster than serialising objects."""
     prefixes = [b'{"Host":%b,"Score":' % orjson.dumps(name) for name in known.names]
     width = max(map(len, prefixes), default=1)
-    return np.array([each.ljust(width) for each in prefixes], dtype=f"S{width}")
+    rows = np.zeros(len(prefixes), dtype=[("host", f"S{width}"), ("score", SCORE_SUFFIXES.dtype)])
+    rows["host"] = [each.ljust(width) for each in prefixes]
+    return rows
 
 
 def preemption_answer(args: PreemptionArgs, chosen: Victims) -> bytes:
