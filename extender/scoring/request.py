@@ -38,15 +38,12 @@ class PlacementRequest:
     waited_s: float = 0.0  # how long the pod has been refused by every node
 
     def __post_init__(self) -> None:
-        """Select (2, cells, m) `load`, (first cells, m) `variance` and (2, m) `per_unit`, see `Snapshot`."""
+        """Select (2, cells, m) `load`, (first cells, m) `variance` and (2, m) `per_unit`, see `Snapshot`; (2, cells)
+        `demand` is the expected use of the pod if it starts now."""
         snapshot = self.snapshot
+        self.demand = _expected_demand(self.footprint.curve, snapshot.grid.cells)
         self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
         self.per_unit = self.at_nodes(snapshot.per_unit)
-
-    @cached_property
-    def demand(self) -> Floats:
-        """(2, cells): expected use of the pod if it starts now."""
-        return _expected_demand(self.footprint.curve, self.snapshot.grid.cells)
 
     @cached_property
     def demand_variance(self) -> Floats:

@@ -82,8 +82,10 @@ def specon(request: PlacementRequest) -> NodeScores:
 
 def data(request: PlacementRequest) -> NodeScores | None:
     """The mean share of the pod's data sets that a node stores; None if it needs none or none is known."""
-    stored = request.snapshot.data
-    wanted = {name.strip() for name in request.pod.annotations.get(DATA_ANNOTATION, "").split(",") if name.strip()}
+    stored, text = request.snapshot.data, request.pod.annotations.get(DATA_ANNOTATION)
+    if not stored or not text:
+        return None
+    wanted = {name.strip() for name in text.split(",") if name.strip()}
     known = [stored[name] for name in sorted(wanted) if name in stored]
     if not known:
         return None

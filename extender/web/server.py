@@ -71,7 +71,7 @@ class CorkedTransport:
     which would cost two system calls and two packets."""
 
     def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+        self._transport, self._loop, self.is_closing = transport, loop, transport.is_closing
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class CorkedTransport:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._parts and not self._transport.is_closing():
+        if self._parts and not self.is_closing():
             self._transport.write(b"".join(self._parts))
         self._parts.clear()
 
