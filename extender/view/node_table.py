@@ -209,8 +209,8 @@ class NodeTable:
                     variance[:, place] = self._variance[first : first + self._variance_cells, place]
         else:
             coming, places = cell - self._bases[:nodes] + np.arange(self.grid.cells)[:, None], np.arange(nodes)
-            load = self._load[:, coming, places].astype(np.float32)
-            variance = self._variance[coming[: self._variance_cells], places].astype(np.float32)
+            load = self._load[:, coming, places].astype(np.float32, order="C")
+            variance = self._variance[coming[: self._variance_cells], places].astype(np.float32, order="C")
         counts = self._counts[:, :nodes].copy()
         self._dirty.clear()
         self._latest = Snapshot(
