@@ -58,7 +58,7 @@ class PlacementRequest:
     @cached_property
     def peak(self) -> Floats:
         """(2, m): peak use in the coming hour as a share of each node; 0 if its size is unknown."""
-        peak: Floats = self.use.max(axis=1) * self.per_unit
+        peak: Floats = np.maximum.reduce(self.use, axis=1) * self.per_unit
         return peak
 
     @cached_property

@@ -34,7 +34,7 @@ def complement(request: PlacementRequest) -> NodeScores:
     """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
     demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
     peak = request.peak
-    height = peak.max(axis=0)
+    height = np.maximum(*peak)
     overload = np.zeros(len(height))
     values = 1.0 - overload
     fits: Integers | slice = slice(None)
