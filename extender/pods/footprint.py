@@ -200,9 +200,9 @@ class ProfileIndex:
     def _known(self, pod: Pod) -> DemandCurves:
         """The learned demand of a pod; the same object until it changes."""
         of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
-        if (own := self._profile(pod)) is None:
-            return of_class if of_class.curves else NO_CURVES
-        return next((each for each in (own.demand, of_class, own.forecast) if each.curves), NO_CURVES)
+        own = self._profile(pod)
+        known = (of_class,) if own is None else (own.demand, of_class, own.forecast)
+        return next((each for each in known if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
         profile = self._profile(pod)

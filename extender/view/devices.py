@@ -97,9 +97,8 @@ class DeviceTable:
 
     def count(self, place: int, uid: str, extended: Mapping[str, float], gpu: GpuRequest, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1). A pod that is counted again keeps its GPUs."""
-        if not extended and not gpu.number:
-            return
-        self._snapshot = None
+        if extended or gpu.number:
+            self._snapshot = None
         for name in extended.keys() & self._amounts.keys():
             self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:

@@ -16,7 +16,6 @@ from extender.pods import footprint
 from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.gpus import GpuOffer
-from extender.pods.pod import CATEGORIES as SPECON_CATEGORIES
 from extender.pods.pod import Node, Pod
 from extender.view.devices import DemandMix, DeviceTable
 from extender.view.snapshot import Floats, NameTable, Snapshot
@@ -65,8 +64,7 @@ class Entry:
     @property
     def counts(self) -> NDArray[np.float64]:
         """(8,): its contribution to the counts of its node."""
-        categories = [self.category == each for each in range(len(SPECON_CATEGORIES))]
-        learned = self.footprint.source in footprint.LEARNED
+        categories, learned = (self.category == each for each in range(3)), self.footprint.source in footprint.LEARNED
         return np.array([*self.pod.requests, *self.footprint.guessed, *categories, learned], dtype=np.float64)
 
 

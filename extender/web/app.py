@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -90,14 +91,10 @@ BODY_COMPLETE = "body complete"
 """A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
 
 
-Headers = Sequence[tuple[bytes, bytes]]
-JSON_HEADERS: Headers = ((b"content-type", JSON.encode()),)
-
-
 class Answer(NamedTuple):
     status: int
     body: bytes
-    headers: Headers = JSON_HEADERS
+    headers: Mapping[str, str] = {"Content-Type": JSON}
 
 
 def error_answer(problem: str) -> bytes:
@@ -134,7 +131,7 @@ class App:
             elif post is None:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
-                answer = Answer(405, error_answer(f"{path} takes POST"), (*JSON_HEADERS, (b"allow", b"POST")))
+                answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
             elif problem := self._not_ready():
                 raise NotServed(503, problem)
             else:
@@ -142,8 +139,8 @@ class App:
                     200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
                 )
         except ExtenderError as error:
-            kept = b"close" if error.status == SLOW else b"keep-alive"
-            answer = Answer(error.status, error_answer(str(error)), (*JSON_HEADERS, (b"connection", kept)))
+            kept = "close" if error.status == SLOW else "keep-alive"
+            answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
         except Exception:  # a bug must be visible, but must not end the server
             log.exception("%s failed", path)
             answer = Answer(500, error_answer("internal error; the log says more"))
@@ -151,8 +148,9 @@ class App:
             verb = path[1:] if post else "page"
             self._calls(verb, answer.status).inc()
             self._seconds(verb).observe(time.perf_counter() - began_s)
-        headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
+        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
         await send({"type": "http.response.body", "body": answer.body})
 
     def _page(self, scope: Scope, body: bytes) -> Answer:
@@ -163,35 +161,29 @@ class App:
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
         ).get_environ()
         page = Response.from_app(self.pages, environ, buffered=True)
-        body, headers = page.get_data(), [(name.lower(), text) for name, text in page.headers]
-        encoded = [(name.encode(), text.encode("latin-1")) for name, text in headers if name != "content-length"]
-        return Answer(page.status_code, body, encoded)
+        return Answer(page.status_code, page.get_data(), dict(page.headers))
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
-        limits = self._limits
-        if BODY_COMPLETE in scope.get("state", ()):
-            return await self._read_parts(receive, None)
+        parts, size, more, limits = [], 0, True, self._limits
+        complete = BODY_COMPLETE in scope.get("state", ())
         try:
-            async with asyncio.timeout(limits.timeout_s) as deadline:
-                return await self._read_parts(receive, deadline)
+            async with nullcontext() if complete else asyncio.timeout(limits.timeout_s) as deadline:
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise BadRequest("the request ended before its body was complete")
+                    size, more = size + len(message["body"]), message["more_body"]
+                    if size <= limits.largest_bytes:
+                        parts.append(message["body"])
+                        if more and deadline is not None:
+                            self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            self._held_bytes.pop(deadline, None)
-
-    async def _read_parts(self, receive: Receive, deadline: asyncio.Timeout | None) -> bytes:
-        parts, size, more, limits = [], 0, True, self._limits
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise BadRequest("the request ended before its body was complete")
-            size, more = size + len(message["body"]), message["more_body"]
-            if size <= limits.largest_bytes:
-                parts.append(message["body"])
-                if more and deadline is not None:
-                    self._count_held(deadline, len(message["body"]))
+            if deadline is not None:
+                self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
