@@ -174,10 +174,8 @@ class ProfileIndex:
 
     def lacks_demand(self, pod: Pod, footprint: Footprint) -> bool:
         """Whether a container has neither learned demand that counts nor full requests."""
-        unrequested = [c.name for c in pod.containers if math.isnan(c.requests[0]) or math.isnan(c.requests[1])]
-        if not unrequested or footprint.source not in LEARNED:
-            return bool(unrequested)
-        return not self._known(pod).curves.keys() >= set(unrequested)
+        known = self._known(pod).curves if footprint.source in LEARNED else NO_CURVES.curves
+        return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
 
     def knows(self, pod: Pod) -> bool:
         """Whether there is a history of the pod or its class."""
@@ -209,8 +207,7 @@ class ProfileIndex:
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        naming = self._of_pod.get((pod.namespace, pod.uid))
-        return naming[0] if naming else None
+        return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
 
 
 def _nearly_equal(one: Use, other: Use) -> bool:
