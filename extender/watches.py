@@ -20,7 +20,7 @@ class Watches:
     """Several watches, handled as one."""
 
     def __init__(self, *watches: Reflector[Any]) -> None:
-        self._watches = watches
+        self._watches = self._not_synced = watches
 
     def __iter__(self) -> Iterator[Reflector[Any]]:
         return iter(self._watches)
@@ -37,7 +37,9 @@ class Watches:
     @property
     def synced(self) -> bool:
         """Whether everything has been listed once; until then, absence means nothing."""
-        return all(watch.synced for watch in self._watches)
+        if self._not_synced:  # asked for at every call
+            self._not_synced = tuple(watch for watch in self._not_synced if not watch.synced)
+        return not self._not_synced
 
     @property
     def waiting_for(self) -> str:

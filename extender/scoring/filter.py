@@ -61,7 +61,7 @@ def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | Non
     cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), request.per_unit[MEMORY]
     used = request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]
     if freed is None:
-        shares = used.max(axis=0) * per_unit
+        shares = np.maximum.reduce(used) * per_unit
     else:
         gone = freed[MEMORY, :cells]
         left = used * per_unit - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)

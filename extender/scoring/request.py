@@ -38,10 +38,13 @@ class PlacementRequest:
     peers: Mapping[int, int]  # node index -> number of pods of the same job there
     waited_s: float = 0.0  # how long the pod has been refused by every node
 
-    @cached_property
-    def demand(self) -> Floats:
-        """(2, cells): expected use of the pod if it starts now."""
-        return _expected_demand(self.footprint.curve, self.snapshot.grid.cells)
+    def __post_init__(self) -> None:
+        """Select (2, cells, m) `load`, (first cells, m) `variance` and (2, m) `per_unit`, see `Snapshot`; (2, cells)
+        `demand` is the expected use of the pod if it starts now."""
+        snapshot = self.snapshot
+        self.demand = _expected_demand(self.footprint.curve, snapshot.grid.cells)
+        self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
+        self.per_unit = self.at_nodes(snapshot.per_unit)
 
     @cached_property
     def demand_variance(self) -> Floats:
@@ -56,26 +59,13 @@ class PlacementRequest:
     @cached_property
     def peak(self) -> Floats:
         """(2, m): peak use in the coming hour as a share of each node; 0 if its size is unknown."""
-        peak: Floats = self.use.max(axis=1) * self.per_unit
+        peak: Floats = np.maximum.reduce(self.use, axis=1) * self.per_unit
         return peak
 
     @cached_property
     def learned(self) -> bool:
         """Whether demand was learned for the pod or for any pod on these nodes."""
         return self.footprint.source in LEARNED or bool(self.at_nodes(self.snapshot.learned).any())
-
-    @cached_property
-    def load(self) -> Floats:
-        """(2, cells, m), see `Snapshot`; so are `variance`, (first cells, m), and `per_unit`, (2, m)."""
-        return self.at_nodes(self.snapshot.load)
-
-    @cached_property
-    def variance(self) -> Floats:
-        return self.at_nodes(self.snapshot.variance)
-
-    @cached_property
-    def per_unit(self) -> Floats:
-        return self.at_nodes(self.snapshot.per_unit)
 
     @cached_property
     def peers_on(self) -> Floats:

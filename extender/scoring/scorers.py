@@ -35,12 +35,13 @@ def complement(request: PlacementRequest) -> NodeScores:
     """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
     demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
     peak = request.peak
-    height = peak.max(axis=0)
-    values, overload = np.ones(len(height)), np.zeros(len(height))
+    height = np.maximum(*peak)
+    overload = np.zeros(len(height))
+    values = 1.0 - overload
     fits: Integers | slice = slice(None)
-    if len(full := np.flatnonzero(height > 1.0 + ROUNDING_TOLERANCE)):
+    if len(full := (height > 1.0 + ROUNDING_TOLERANCE).nonzero()[0]):
         overload[full] = _overload(request, full)
-        fits = np.flatnonzero(overload == 0.0)
+        fits = (overload == 0.0).nonzero()[0]
         values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
         values[fits] = 1.0
         height = height[fits]
@@ -65,6 +66,7 @@ def explain_complement(facts: Facts) -> str:
     return f"{peaks}, too much" if facts["overload"] > 0.0 else peaks
 
 
+CATEGORY_WEIGHTS = np.array(WEIGHTS)
 SCORE_RANGE = 100.0
 """A node whose S exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the same in any
 cluster."""
@@ -74,15 +76,17 @@ def specon(request: PlacementRequest) -> NodeScores:
     """Prefer nodes with the fewest jobs that still learn (SpeCon, algorithm 4): S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
     Of 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC, with S = 6, 3.5, 4, 11, the second is the best."""
     counts = request.at_nodes(request.snapshot.categories)
-    sums = np.dot(WEIGHTS, counts)
+    sums = np.dot(CATEGORY_WEIGHTS, counts)
     values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
     return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
 
 
 def data(request: PlacementRequest) -> NodeScores | None:
     """The mean share of the pod's data sets that a node stores; None if it needs none or none is known."""
-    stored = request.snapshot.data
-    wanted = {name.strip() for name in request.pod.annotations.get(DATA_ANNOTATION, "").split(",") if name.strip()}
+    stored, text = request.snapshot.data, request.pod.annotations.get(DATA_ANNOTATION)
+    if not stored or not text:
+        return None
+    wanted = {name.strip() for name in text.split(",") if name.strip()}
     known = [stored[name] for name in sorted(wanted) if name in stored]
     if not known:
         return None
@@ -197,7 +201,7 @@ def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> S
     the order of nodes in the request. S of 6, 3.5, 4 and 11 (lowest is best) becomes 7, 10, 9, 0.
     """
     low, high = totals.min(), totals.max()
-    best = np.flatnonzero(totals == high)
+    best = (totals == high).nonzero()[0]
     least = best[(there := use[best].round(USE_DECIMALS)) == there.min()]
     favourite = int(least[rank[least].argmin()])
     share = (totals - low) / (high - low) if high > low else np.ones(len(totals))

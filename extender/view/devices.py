@@ -60,6 +60,7 @@ class DeviceTable:
         self._gpus = np.zeros((0, places))
         self._used = np.zeros((0, places))
         self._of_pod: dict[str, GpuShares] = {}
+        self._snapshot: Devices | None = None  # until a node or a pod with devices changes
 
     def grow(self, places: int) -> None:
         more = places - len(self._parts)
@@ -69,13 +70,14 @@ class DeviceTable:
 
     def clear(self, place: int) -> None:
         """Remove all pods of a node, which are then counted again."""
+        self._snapshot = None
         self._used[:, place] = 0.0
         for each in self._amounts.values():
             each[1, place] = 0.0
 
     def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> bool:
         """Add or update a node; True if it offers a new resource, for which no pod has been counted yet."""
-        new = extended.keys() - self._amounts.keys()
+        new, self._snapshot = extended.keys() - self._amounts.keys(), None
         self._amounts |= {name: np.zeros((2, len(self._parts))) for name in new}
         for name, each in self._amounts.items():
             each[0, place] = extended.get(name, 0.0)
@@ -87,6 +89,7 @@ class DeviceTable:
 
     def move(self, place: int, last: int) -> None:
         """Move the last node to another index."""
+        self._snapshot = None
         empty = ((self._gpus, 0.0), (self._used, 0.0), (self._parts, MILLI_PER_GPU))
         for numbers, nothing in (*empty, *((each, 0.0) for each in self._amounts.values())):
             numbers[..., place] = numbers[..., last]
@@ -94,6 +97,8 @@ class DeviceTable:
 
     def count(self, place: int, uid: str, extended: Mapping[str, float], gpu: GpuRequest, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1). A pod that is counted again keeps its GPUs."""
+        if extended or gpu.number:
+            self._snapshot = None
         for name in extended.keys() & self._amounts.keys():
             self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:
@@ -104,9 +109,11 @@ class DeviceTable:
             self._used[number, place] += sign * milli
 
     def snapshot(self, nodes: int) -> Devices:
-        extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
-        free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
-        return Devices(extended, free, self._parts[:nodes].astype(np.float32))
+        if self._snapshot is None:
+            extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
+            free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
+            self._snapshot = Devices(extended, free, self._parts[:nodes].astype(np.float32))
+        return self._snapshot
 
     def _choose(self, place: int, gpu: GpuRequest) -> GpuShares:
         """The GPUs that a pod is assumed to use, each once; if it fits on none, the emptiest."""

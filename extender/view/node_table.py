@@ -35,7 +35,7 @@ HORIZONS_KEPT = 2
 """Load of a node is kept for so many horizons from its `base` on, so that its pods are summed up once per horizon."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, for the same reason as `Snapshot`
 class Entry:
     pod: Pod
     node: str
@@ -64,12 +64,8 @@ class Entry:
     @property
     def counts(self) -> NDArray[np.float64]:
         """(8,): its contribution to the counts of its node."""
-        counts = np.zeros(ROWS)
-        counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
-        if self.category != NO_CATEGORY:
-            counts[CATEGORIES][self.category] = 1.0
-        counts[LEARNED] = self.footprint.source in footprint.LEARNED
-        return counts
+        categories, learned = (self.category == each for each in range(3)), self.footprint.source in footprint.LEARNED
+        return np.array([*self.pod.requests, *self.footprint.guessed, *categories, learned], dtype=np.float64)
 
 
 @lru_cache(maxsize=4096)
@@ -202,14 +198,17 @@ class NodeTable:
         if self._static is None:
             self._static = self._build_static()
         nodes, latest = len(self._nodes), self._latest
-        if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed
-            places, load, variance = np.fromiter(self._dirty, np.intp), latest.load.copy(), latest.variance.copy()
+        if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed, one or two
+            load, variance = latest.load.copy(), latest.variance.copy()
+            for place in self._dirty:
+                first = cell - int(self._bases[place])
+                load[:, :, place] = self._load[:, first : first + self.grid.cells, place]
+                if self._variance_cells:
+                    variance[:, place] = self._variance[first : first + self._variance_cells, place]
         else:
-            places, load = np.arange(nodes), np.empty((2, self.grid.cells, nodes), dtype=np.float32)
-            variance = np.empty((self._variance_cells, nodes), dtype=np.float32)
-        coming = cell - self._bases[places] + np.arange(self.grid.cells)[:, None]
-        load[:, :, places] = self._load[:, coming, places]
-        variance[:, places] = self._variance[coming[: self._variance_cells], places]
+            coming, places = cell - self._bases[:nodes] + np.arange(self.grid.cells)[:, None], np.arange(nodes)
+            load = self._load[:, coming, places].astype(np.float32, order="C")
+            variance = self._variance[coming[: self._variance_cells], places].astype(np.float32, order="C")
         counts = self._counts[:, :nodes].copy()
         self._dirty.clear()
         self._latest = Snapshot(

@@ -7,6 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -85,6 +87,10 @@ PROBES = {"/healthz", "/readyz"}
 would restart the pod."""
 
 
+BODY_COMPLETE = "body complete"
+"""A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
+
+
 class Answer(NamedTuple):
     status: int
     body: bytes
@@ -109,6 +115,7 @@ class App:
         limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
     ) -> None:
         self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
+        self._calls, self._seconds = lru_cache(telemetry.calls.labels), lru_cache(telemetry.seconds.labels)
         self.pages = _health_and_metrics(telemetry, not_ready)
         self._held_bytes: dict[asyncio.Timeout, int] = {}  # of incomplete bodies
 
@@ -117,7 +124,7 @@ class App:
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
         post = self._posts.get(path)
         try:
-            body = await self._read(receive)
+            body = await self._read(scope, receive)
             began_s = time.perf_counter()
             if scope["path"] in PROBES:
                 answer = self._page(scope, body)
@@ -139,8 +146,8 @@ class App:
             answer = Answer(500, error_answer("internal error; the log says more"))
         if post is not None or answer.status >= 400:
             verb = path[1:] if post else "page"
-            self.telemetry.calls.labels(verb, str(answer.status)).inc()
-            self.telemetry.seconds.labels(verb).observe(time.perf_counter() - began_s)
+            self._calls(verb, answer.status).inc()
+            self._seconds(verb).observe(time.perf_counter() - began_s)
         headers = {**answer.headers, "Content-Length": str(len(answer.body))}
         encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
@@ -156,11 +163,12 @@ class App:
         page = Response.from_app(self.pages, environ, buffered=True)
         return Answer(page.status_code, page.get_data(), dict(page.headers))
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
+        complete = BODY_COMPLETE in scope.get("state", ())
         try:
-            async with asyncio.timeout(limits.timeout_s) as deadline:
+            async with nullcontext() if complete else asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -168,13 +176,14 @@ class App:
                     size, more = size + len(message["body"]), message["more_body"]
                     if size <= limits.largest_bytes:
                         parts.append(message["body"])
-                        if more:
+                        if more and deadline is not None:
                             self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            self._held_bytes.pop(deadline, None)
+            if deadline is not None:
+                self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)

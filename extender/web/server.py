@@ -25,7 +25,7 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.web.app import App, Telemetry
+from extender.web.app import BODY_COMPLETE, App, Telemetry
 from recommender.errors import Misuse
 from recommender.listening import bound_socket
 
@@ -71,7 +71,7 @@ class CorkedTransport:
     which would cost two system calls and two packets."""
 
     def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+        self._transport, self._loop, self.is_closing = transport, loop, transport.is_closing
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class CorkedTransport:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._parts and not self._transport.is_closing():
+        if self._parts and not self.is_closing():
             self._transport.write(b"".join(self._parts))
         self._parts.clear()
 
@@ -125,6 +125,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._head_bytes is not None:
+            if not self._head_bytes:  # a head that is complete at once, as is usual, needs no timer
+                self._start_deadline(SLOW_HEAD)
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self.hang_up("large head")
@@ -147,13 +149,16 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._start_deadline(SLOW_HEAD)
 
     def on_headers_complete(self) -> None:
         self._cancel_deadlines(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
         self._connections.touch(self)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.scope["state"][BODY_COMPLETE] = True
 
     def send_400_response(self, msg: str) -> None:
         """Count requests that are not HTTP, which uvicorn answers by itself."""

@@ -268,6 +268,27 @@ def test_a_snapshot_never_changes() -> None:
     assert world.state.snapshot() is not before
 
 
+def test_snapshots_share_the_devices_until_a_pod_or_a_node_with_devices_changes() -> None:
+    gpus = {"nvidia.com/gpu": "2"}
+
+    def used(world: World) -> list[float]:
+        devices = world.state.snapshot().devices
+        return [devices.extended["nvidia.com/gpu"].requested.sum(), devices.gpu_free.sum()]
+
+    world = World(None, node_json("a", extended=gpus))
+    empty = world.state.snapshot().devices
+    world.put(pod_json("p", node="a"))
+    assert world.state.snapshot().devices is empty
+    world.put(pod_json("q", node="a", extended={"nvidia.com/gpu": "1"}))
+    assert used(world) == [1.0, 1000.0]
+    world.put(node_json("b", extended=gpus))
+    assert used(world) == [1.0, 3000.0]
+    world.state.drop_pod("uid-q")
+    assert used(world) == [0.0, 4000.0]
+    world.state.drop_node("a")
+    assert used(world) == [0.0, 2000.0]
+
+
 def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> None:
     rng = np.random.default_rng(seed)
     world, grid = World(), Grid()

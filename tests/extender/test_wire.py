@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,6 +27,33 @@ def test_node_names_are_read_in_order_and_field_names_in_any_case() -> None:
     lower = json.dumps({"pod": POD, "nodes": None, "nodenames": ["b"]}).encode()
     assert wire.read_args(lower).names == ["b"]
     assert wire.read_args(args_json(NodeNames=[])).names == []
+
+
+def test_names_read_before_change_nothing_about_what_is_read() -> None:
+    """Each body, after each of the others."""
+    quoting = json.dumps({"Pod": {"a": ',"NodeNames":["a","b"]}'}, "NodeNames": ["a", "b"]}, separators=(",", ":"))
+    one_pod, other_pod, in_pod, twice, lower, bracket, unlike, cut, nested = (
+        b'{"Pod":{"a":1},"Nodes":null,"NodeNames":["a","b"]}',
+        b'{"Pod":{"b":2},"Nodes":null,"NodeNames":["a","b"]}',
+        b'{"Nodes":{"items":[]},"Pod":{"a":1,"NodeNames":["a","b"]}}',
+        b'{"Pod":{},"NodeNames":["c"],"NodeNames":["a","b"]}',
+        b'{"Pod":{},"nodenames":["c"],"NodeNames":["a","b"]}',
+        b'{"Pod":{},"Nodes":null,"NodeNames":["a]","b"]}',
+        b'{"Pod":{},"Nodes":null,"NodeNames":["a",["b"]]}',
+        b'{"Pod":{"a":1,"NodeNames":["a","b"]}',
+        b'[{"Pod":{},"Nodes":null,"NodeNames":["a","b"]}',
+    )
+    bodies = [one_pod, other_pod, in_pod, twice, lower, bracket, unlike, cut, nested, quoting.encode()]
+    readable = (one_pod, other_pod, in_pod, twice, lower, bracket, quoting.encode())
+    for body, earlier in product(bodies, repeat=2):
+        reader = wire.ArgsReader()
+        with suppress(BadRequest):
+            reader(earlier)
+        if body in readable:
+            assert reader(body) == wire.read_args(body)
+        else:
+            with pytest.raises(BadRequest):
+                reader(body)
 
 
 def test_full_nodes_are_returned_unchanged() -> None:
