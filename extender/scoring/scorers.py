@@ -36,8 +36,7 @@ def complement(request: PlacementRequest) -> NodeScores:
     demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
     peak = request.peak
     height = np.maximum(*peak)
-    overload = np.zeros(len(height))
-    values = 1.0 - overload
+    values, overload = np.ones(len(height)), np.zeros(len(height))
     fits: Integers | slice = slice(None)
     if len(full := (height > 1.0 + ROUNDING_TOLERANCE).nonzero()[0]):
         overload[full] = _overload(request, full)
