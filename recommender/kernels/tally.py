@@ -49,7 +49,10 @@ def tally_allocations(
     in_run = False
     for decision in range(len(decisions)):
         end = decisions[decision + 1] if decision + 1 < len(decisions) else usage.shape[0]
-        if decision and (allocations[decision] != allocations[decision - 1]).any():
+        if decision and (
+            allocations[decision, 0] != allocations[decision - 1, 0]
+            or allocations[decision, 1] != allocations[decision - 1, 1]
+        ):
             counts[RESIZES] += 1
         for row in range(decisions[decision], end):
             if math.isnan(usage[row, 0]):
