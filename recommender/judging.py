@@ -10,6 +10,7 @@ import numpy as np
 
 from recommender.errors import Misuse
 from recommender.kernels import tally as kernel
+from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.records import (
     MEMORY,
     VIOLATION_TOLERANCE,
@@ -57,9 +58,6 @@ def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = 
 
 MemoryLimits = Literal["follow", "stay", "none"]
 
-FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
-"""After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
@@ -77,7 +75,7 @@ class ClusterRules:
 
 def after_kill(had_bytes: float) -> float:
     """Floor of the allocation of a run after a kill at `had_bytes`."""
-    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
+    return max(had_bytes * BUMP_UP_RATIO, had_bytes + MIN_BUMP_UP_BYTES)
 
 
 def fixed_limits(declared_bytes: FloatArray, limits: MemoryLimits) -> FloatArray:
@@ -176,7 +174,7 @@ def judge_run(
     kernel.simulate_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
         fixed_bytes, sample_s, first, rules.restart_s, rules.checkpoint_every_s,
-        FLOOR_FACTOR, FLOOR_EXTRA_BYTES, rules.recreates, ROUNDING, figures,
+        BUMP_UP_RATIO, MIN_BUMP_UP_BYTES, rules.recreates, ROUNDING, figures,
     )  # fmt: skip
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])

@@ -19,7 +19,7 @@ from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import DAY_S, TARGET
+from recommender.engine.group_arrays import TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
@@ -34,6 +34,7 @@ from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import DOUBTS, MIN_SATURATED_SAMPLES, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
+from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate

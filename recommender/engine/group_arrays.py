@@ -12,10 +12,11 @@ import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
 from recommender.kernels.group_samples import count_violations, record_peaks
+from recommender.kernels.histogram import DAY_S
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
-HOUR_S, DAY_S = 3600.0, 86400.0
+HOUR_S = 3600.0
 
 VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
 """Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.group_arrays import DAY_S, GroupArrays
+from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
+from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 from recommender.slots import take_slot
