@@ -25,7 +25,6 @@ from recommender.records import (
 
 ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
 
-
 MAX_CYCLE_SAMPLES = 10_000  # forecasts are computed step by step over a cycle, and training keeps arrays of its length
 
 

@@ -21,8 +21,7 @@ log = logging.getLogger(__name__)
 
 _KEPT = (
     "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
-    "killed_s", "established",
-    "changed_s",
+    "killed_s", "established", "changed_s",
 )  # fmt: skip
 """Arrays that survive a restart."""
 
