@@ -123,10 +123,6 @@ class GroupArrays(SlotArrays):
         self.peak_day[slots] = np.minimum(self.peak_day[slots], int(now_s // DAY_S))
         self.default_asked_s[slots] = -np.inf
 
-    def in_force_or_requested(self) -> FloatArray:
-        """float64 (n, 2): the target in force, else the requests; NaN without either."""
-        return np.where(np.isnan(self.published), self.requests, self.published)
-
     def peak(self) -> FloatArray:
         """float64 (n,): known peak memory of one container; 0 if none."""
         peak: FloatArray = self.peak_bytes.max(axis=1, initial=0.0)
@@ -152,7 +148,8 @@ class GroupArrays(SlotArrays):
 
     def track_memory_demand(self, memory_bytes: FloatArray, now_s: float) -> None:
         """Record the memory wanted now, float64 (n,), to know for how long less has been wanted."""
-        less = memory_bytes < self.in_force_or_requested()[:, MEMORY]
+        published, requests = self.published[:, MEMORY], self.requests[:, MEMORY]
+        less = memory_bytes < np.where(np.isnan(published), requests, published)
         self.less_memory_since_s[~less] = np.nan
         self.less_memory_since_s[less & np.isnan(self.less_memory_since_s)] = now_s
 
