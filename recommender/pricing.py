@@ -22,7 +22,7 @@ MAX_SAMPLES = 30_000
 MIN_RUN_SAMPLES = 200  # least samples to replay of a run: its start tells little of the violations later
 LEAD_SAMPLES = 2  # lead time of decisions at every sample
 AHEAD_SAMPLES = 12  # planning horizon after the lead time
-CHANGES_PER_SAMPLE = 0.05  # Twelve resizes an hour at 15 s a sample
+CHANGES_PER_SAMPLE = 0.05  # twelve resizes an hour at 15 s a sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class TrainingOptions(DetectorOptions):
 
 
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
-    """The containers with `shortest` samples; at most `TRAINING_SAMPLES`, in the order of a hash of their names."""
+    """Containers of at least `shortest` samples, at most `TRAINING_SAMPLES` in all, in the order of a hash of names."""
     allowed = set(containers)
     kept: list[UsageSeries] = []
     total = 0

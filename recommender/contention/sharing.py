@@ -72,6 +72,7 @@ def finish_times(
     >>> finish_times(2.0, [[Stage(8.0, 2.0)], [Stage(16.0, 2.0)]], [0.0, 0.0], order=[1, 0])
     [12.0, 8.0]
     """
+    begins_s = [now_s + delay_s for delay_s in delays_s]
     ends_s, stage = [math.inf if stages else now_s for stages in work], [0] * len(work)
     done_core_s = [0.0] * len(work) if done_core_s is None else done_core_s
     left = [stages[0].core_s if stages else 0.0 for stages in work]
@@ -80,10 +81,10 @@ def finish_times(
         demand = [0.0] * len(work)
         arrival_s = math.inf
         for index in alive:
-            if delays_s[index] <= now_s:
+            if begins_s[index] <= now_s:
                 demand[index] = work[index][stage[index]].cores
             else:
-                arrival_s = min(arrival_s, delays_s[index])
+                arrival_s = min(arrival_s, begins_s[index])
         if order is None:
             cores = fair_shares(capacity_cores, demand, equal)
         else:

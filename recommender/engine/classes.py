@@ -15,13 +15,12 @@ from recommender.engine.containers import Containers, Member, slots_of
 from recommender.engine.keys import Running, WorkloadKey
 from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
 from recommender.errors import BadInput
+from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from recommender.records import CPU, MEMORY, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
-
-DAY_S = 86400.0
 
 MAX_CONTAINERS = 64
 """Containers of a class, by name, that are kept; its profile holds no more."""

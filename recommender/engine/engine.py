@@ -19,7 +19,7 @@ from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.containers import Containers, Member, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import DAY_S, TARGET
+from recommender.engine.group_arrays import TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
@@ -33,6 +33,7 @@ from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import DOUBTS, MIN_SATURATED_SAMPLES, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
+from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate
@@ -74,7 +75,7 @@ class Engine:
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
         self.targets: dict[Group, Target] = {}
         self._situation: Situation | None = None
-        self._stages: list[FloatArray] = []
+        self._railed: list[FloatArray] = []
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
         """Take in what was observed, and return the target of each group; `now_s` in unix seconds.
@@ -127,15 +128,15 @@ class Engine:
             input_size = math.nan if leading is None else float(self.fleet.arrays.input_size[leading.slot])
             target_kills = options.target_kills_of(costly=bool(self.groups.arrays.costly[slot]))
             rule = f"{rule}; {explain_memory(runs, input_size, target_kills)}"
-        notes = rail_notes(self._stages, slot, situation, options)
+        notes = rail_notes(self._railed, slot, situation, options)
         default = amounts_of(self.groups.arrays.default_estimate[slot, TARGET])
         return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
 
     def rails_acting(self) -> dict[str, int]:
         """Number of groups whose target each guard rail moved in the last step."""
-        if not self._stages:
+        if not self._railed:
             return {rail.name: 0 for rail in RAILS}
-        acted = rails_acted(self._stages)
+        acted = rails_acted(self._railed)
         counts = acted[:, self.groups.arrays.alive[: acted.shape[1]]].sum(axis=1)
         return {rail.name: int(count) for rail, count in zip(RAILS, counts, strict=True)}
 
@@ -336,8 +337,8 @@ class Engine:
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
-        self._situation, self._stages = situation, apply_rails(situation, options.rails)
-        self._update_targets(situation, self._stages[-1])
+        self._situation, self._railed = situation, apply_rails(situation, options.rails)
+        self._update_targets(situation, self._railed[-1])
 
     def _query_default(self, slots: IntArray, now_s: float) -> None:
         """Refresh the default recommender's estimates that are due.

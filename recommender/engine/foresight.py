@@ -92,9 +92,8 @@ class PhaseForesight:
             if (table := self._free_table(set(in_use.tolist()))) is None:
                 return SHARED_TABLE
             self._numbers[workload_class] = table
-            self._tables[table : table + 1] = [
-                _Table(PhaseGraph(self._trained.n_phases), self._tables[SHARED_TABLE].forecast)
-            ]
+            new = _Table(PhaseGraph(self._trained.n_phases), self._tables[SHARED_TABLE].forecast)
+            self._tables[table : table + 1] = [new]
             self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
         return self._numbers[workload_class]
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
+from recommender.kernels.histogram import DAY_S
 from recommender.kernels.tally import count_violations, record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
-HOUR_S, DAY_S = 3600.0, 86400.0
+HOUR_S = 3600.0
 
 KILL_FLOOR_TTL_S = 7 * DAY_S
 """How long the floor after an OOM kill holds: a weekly job meets the same stage again."""
@@ -117,10 +118,6 @@ class GroupArrays(SlotArrays):
         self.peak_day[slots] = np.minimum(self.peak_day[slots], int(now_s // DAY_S))
         self.default_asked_s[slots] = -np.inf
 
-    def in_force_or_requested(self) -> FloatArray:
-        """float64 (n, 2): the target in force, else the requests; NaN without either."""
-        return np.where(np.isnan(self.published), self.requests, self.published)
-
     def peak(self) -> FloatArray:
         """float64 (n,): known peak memory of one container; 0 if none."""
         peak: FloatArray = self.peak_bytes.max(axis=1, initial=0.0)
@@ -146,7 +143,8 @@ class GroupArrays(SlotArrays):
 
     def track_memory_demand(self, memory_bytes: FloatArray, now_s: float) -> None:
         """Record the memory wanted now, float64 (n,), to know for how long less has been wanted."""
-        less = memory_bytes < self.in_force_or_requested()[:, MEMORY]
+        published, requests = self.published[:, MEMORY], self.requests[:, MEMORY]
+        less = memory_bytes < np.where(np.isnan(published), requests, published)
         self.less_memory_since_s[~less] = np.nan
         self.less_memory_since_s[less & np.isnan(self.less_memory_since_s)] = now_s
 

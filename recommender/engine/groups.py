@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.group_arrays import DAY_S, GroupArrays
+from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
+from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 from recommender.slots import take_slot
@@ -20,8 +21,7 @@ log = logging.getLogger(__name__)
 
 _KEPT = (
     "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
-    "killed_s", "established",
-    "changed_s",
+    "killed_s", "established", "changed_s",
 )  # fmt: skip
 """Arrays that survive a restart."""
 

@@ -73,8 +73,8 @@ OF_OOM: Any = np.bool_(True)
 NANOCORES_PER_MILLICORE = 1e6
 
 
-def _starts_of(first: float) -> FloatArray:
-    starts: FloatArray = first * (np.power(RATIO, np.arange(BUCKETS, dtype=float)) - 1.0) / (RATIO - 1.0)
+def _starts_of(first_width: float) -> FloatArray:
+    starts: FloatArray = first_width * (np.power(RATIO, np.arange(BUCKETS, dtype=float)) - 1.0) / (RATIO - 1.0)
     return starts
 
 
@@ -94,11 +94,11 @@ def filled_buckets(histogram: Histogram) -> IntArray:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def bucket_of(value: float, first: float) -> int:
+def bucket_of(value: float, first_width: float) -> int:
     """The bucket that holds a value of at least zero."""
-    if value < first:
+    if value < first_width:
         return 0
-    exact = math.log(value * (RATIO - 1.0) / first + 1.0) / math.log(RATIO)
+    exact = math.log(value * (RATIO - 1.0) / first_width + 1.0) / math.log(RATIO)
     return min(int(exact), BUCKETS - 1)
 
 
@@ -117,19 +117,19 @@ def _decay(histogram: Histogram, time_s: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def add_sample(histogram: Histogram, first: float, value: float, weight: float, time_s: float) -> None:
+def add_sample(histogram: Histogram, first_width: float, value: float, weight: float, time_s: float) -> None:
     """Add one sample; `histogram` is OUT."""
     decayed = weight * _decay(histogram, time_s)
-    histogram.weights[bucket_of(value, first)] += decayed
+    histogram.weights[bucket_of(value, first_width)] += decayed
     histogram.sums[TOTAL] += decayed
 
 
 @njit(cache=True, nogil=True)
-def subtract_sample(histogram: Histogram, first: float, value: float, weight: float, time_s: float) -> None:
+def subtract_sample(histogram: Histogram, first_width: float, value: float, weight: float, time_s: float) -> None:
     """Remove a sample that was added with the same value, weight and time; `histogram` is OUT."""
     weights, sums = histogram.weights, histogram.sums
     decayed = weight * _decay(histogram, time_s)
-    bucket = bucket_of(value, first)
+    bucket = bucket_of(value, first_width)
     left = weights[bucket] - decayed
     weights[bucket] = left if left >= EPSILON else 0.0
     left = sums[TOTAL] - decayed

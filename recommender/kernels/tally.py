@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
+from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 
 ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
 
-FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
 """After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
 
 VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
@@ -59,7 +59,10 @@ def tally_allocations(
     in_run = False
     for decision in range(len(decisions)):
         end = decisions[decision + 1] if decision + 1 < len(decisions) else usage.shape[0]
-        if decision and (allocations[decision] != allocations[decision - 1]).any():
+        if decision and (
+            allocations[decision, 0] != allocations[decision - 1, 0]
+            or allocations[decision, 1] != allocations[decision - 1, 1]
+        ):
             counts[RESIZES] += 1
         for row in range(decisions[decision], end):
             if math.isnan(usage[row, 0]):
@@ -85,7 +88,7 @@ def tally_allocations(
 @njit(cache=True, nogil=True, inline="always")
 def after_kill(had_bytes: float) -> float:
     """Floor of the allocation of a run after a kill at `had_bytes`."""
-    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
+    return max(had_bytes * BUMP_UP_RATIO, had_bytes + MIN_BUMP_UP_BYTES)
 
 
 @njit(cache=True, nogil=True)

@@ -60,7 +60,7 @@ def collapse(phases: Sequence[int]) -> Path:
 
 
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
-    """Paths that are not a prefix of another, greedily by the executions they cover of those left; then by length."""
+    """Paths that are no prefix of another, greedily by the executions left that they cover; ties by length."""
     counts = Counter(collapse([phase for phase, _ in runs]) for runs in sequences if runs)
     total = sum(counts.values())
     prefixes = {path[:length] for path in counts for length in range(1, len(path))}

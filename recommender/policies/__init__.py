@@ -1,1 +1,1 @@
-"""Policies that set requests: one per file, all with the same interface."""
+"""Policies that set requests, what they learn of use, and the limits of what they set."""

@@ -32,7 +32,7 @@ Status = dict[str, Any]
 
 
 def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
-    """Merge replicas, or loaded history and what came since; memory windows stay with container instances."""
+    """Merge sessions, of which some share histograms; memory windows stay with their containers."""
     whole, distinct = HistogramSession(), {id(session.histograms): session for session in sessions}.values()
     for session in distinct:
         _add(whole.cpu, session.cpu)

@@ -144,7 +144,7 @@ class ClassMemory:
         self._bounds.clear()
 
     def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
-        """Bounds that the next run exceeds with probability `target_kills`; without input, peaks are not scaled."""
+        """Bounds that the next run exceeds in at most `target_kills` of cases; peaks are scaled to a known input."""
         key = target_kills, None if math.isnan(input_size) else input_size
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:

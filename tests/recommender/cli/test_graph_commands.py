@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.phases.graph_answers import GraphPredictor
 from recommender.sources.sequences import read_sequences
@@ -278,11 +279,14 @@ def test_bad_files_exit_with_2_and_a_reason(tmp_path: Path, phasewise: Phasewise
 def test_bad_graphs_and_outputs_exit_with_2(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     cut = tmp_path / "cut.json"
     cut.write_bytes(graph.read_bytes()[:100])
+    empty = tmp_path / "empty.json"
+    empty.write_bytes(graph_io.to_json(PhaseGraph(3)))
     newer = tmp_path / "newer.json"
     newer.write_text(json.dumps({**json.loads(graph.read_text()), "schema": 9}))
     for arguments, message in (
         (["score", cut, small], "not JSON"),
         (["score", newer, small], "schema is 9, not 2"),
+        (["score", empty, small], "empty.json: the graph is empty"),
         (["score", tmp_path / "none.json", small], "none.json"),
         (["draw", graph, "-o", tmp_path / "picture.gif"], ".png, .dot or .graphml"),
         (["fit", small, "-o", tmp_path / "no" / "folder.json"], "folder"),

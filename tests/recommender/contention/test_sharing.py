@@ -25,6 +25,12 @@ def test_shares_and_finish_times_agree_with_examples_worked_by_hand() -> None:
     assert finish_times(2.0, two_then_one, [0.0, 3.0]) == pytest.approx([11.0, 9.0])
 
 
+def test_a_delay_counts_from_the_time_at_which_the_worker_is_looked_at() -> None:
+    two, delays_s = [[Stage(8.0, 2.0)], [Stage(6.0, 2.0)]], [0.0, 3.0]
+    assert finish_times(2.0, two, delays_s) == [5.0, 7.0]
+    assert finish_times(2.0, two, delays_s, now_s=100.0) == [105.0, 107.0]
+
+
 @given(CORES, CLAIMS)
 def test_no_share_exceeds_its_demand_and_no_core_in_demand_is_idle(cores: float, claims: list[tuple]) -> None:
     demand, weights = [list(part) for part in zip(*claims, strict=True)]

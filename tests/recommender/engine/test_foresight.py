@@ -119,7 +119,7 @@ def test_visits_of_one_class_do_not_affect_another() -> None:
     assert feed(plans, plans.table_of("other", NOTHING_IN_USE), *calm) == feed(fresh, SHARED_TABLE, *calm)
 
 
-def test_the_tables_of_four_classes_are_refreshed_in_each_step() -> None:
+def test_the_tables_of_four_classes_are_refreshed_in_each_step_and_all_when_the_lead_time_changes() -> None:
     plans = foresight()
     plans.decide(ONE, ONE, LEAD_S)
     for name in range(6):
@@ -128,12 +128,12 @@ def test_the_tables_of_four_classes_are_refreshed_in_each_step() -> None:
         for phase in (CALM, BUSY):
             plans.observe(ONE, np.array([[1.0, GIB]]), np.array([phase]), table)
     refreshed = []
-    for _ in range(3):
+    for lead_s in (LEAD_S, LEAD_S, LEAD_S, LEAD_S + 10.0 * STEP_S):
         forecasts = [table.forecast for table in plans._tables]
-        plans.decide(ONE, ONE, LEAD_S)
+        plans.decide(ONE, ONE, lead_s)
         tables = zip(plans._tables, forecasts, strict=True)
         refreshed.append(sum(table.forecast is not before for table, before in tables))
-    assert refreshed == [4, 2, 0]
+    assert refreshed == [4, 2, 0, 7]
 
 
 def test_classes_beyond_the_limit_use_the_shared_table() -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.group_arrays import DAY_S, HOUR_S, KEPT_CHANGES, PEAK_DAYS, GroupArrays
+from recommender.engine.group_arrays import HOUR_S, KEPT_CHANGES, PEAK_DAYS, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
 from recommender.engine.seen import GroupStart, Memory
+from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import HistogramAggregate, empty_histograms
 from recommender.records import MEMORY, Block
 from tests.recommender.engine.worked import (

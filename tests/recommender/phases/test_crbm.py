@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.crbm import PublishedCRBM
-from recommender.errors import BadArtifact, Misuse
+from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm_layout import Parameters
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM, Trainer, hold_out
 
@@ -298,6 +299,12 @@ def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, message
         state[name] = value
     with pytest.raises(BadArtifact, match=message):
         ConditionalRBM.from_state(state)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_has_no_code(value: float) -> None:
+    with pytest.raises(BadInput, match="not finite"):
+        untrained(2).transform(np.array([[0.0, 1.0], [0.0, value]]), [0, 2])
 
 
 def test_a_learning_rate_that_diverges_is_named() -> None:

@@ -21,6 +21,7 @@ from recommender.plots.policies import axis_top, draw_tradeoff, tradeoffs_for_pa
 from recommender.plots.timelines import draw_timeline, draw_variance
 from recommender.records import UNKNOWN_PHASE, ReplayResult, UsageSeries
 from recommender.report.summary import summarise
+from recommender.report.timeline_data import timeline_data
 from tests.recommender.report.simulation import runs_of, simulated_run
 
 RUN = simulated_run(containers=4)
@@ -69,6 +70,16 @@ def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_an_unusual_timeline_is_drawn_at_the_width_of_a_page(unusual: dict[str, Any], tmp_path: Path) -> None:
     draw_timeline(replace(RUN.timelines[0], **unusual), tmp_path / "unusual.png")
     assert size_of(tmp_path / "unusual.png")[0] >= 1200
+
+
+def test_the_usage_is_not_drawn_once_more_as_the_allocation_of_an_oracle(tmp_path: Path) -> None:
+    decisions = RUN.timelines[0].decisions
+    for names in (("ground.truth", "prev.step.max"), ("prev.step.max",)):
+        one = replace(RUN.timelines[0], decisions={name: decisions[name] for name in names})
+        draw_timeline(one, tmp_path / f"{len(names)}.png")
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
+    drawn = timeline_data(RUN.timelines[0], ("ground.truth", "prev.step.max"))["allocations"]
+    assert drawn.keys() == {"1"}
 
 
 def test_samples_with_a_gap_on_either_side_are_drawn_as_dots(tmp_path: Path) -> None:
