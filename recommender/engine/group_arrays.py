@@ -11,14 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
-from recommender.kernels.group_samples import count_violations, record_peaks
+from recommender.kernels.group_samples import record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 HOUR_S, DAY_S = 3600.0, 86400.0
-
-VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
-"""Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
 
 KILL_FLOOR_TTL_S = 7 * DAY_S
 """How long the floor after an OOM kill holds: a weekly job meets the same stage again."""
@@ -101,10 +98,6 @@ class GroupArrays(SlotArrays):
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): discounted share of judged samples that violated."""
         return self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
-
-    def judge(self, groups: IntArray, violates: BoolArray) -> None:
-        """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
-        count_violations(groups, violates, VIOLATION_DISCOUNT, self.violations, self.judged)
 
     def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""

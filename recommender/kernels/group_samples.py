@@ -1,26 +1,10 @@
-"""Samples of containers taken in by their groups one after the other: many may belong to one."""
+"""Memory of containers taken in by their groups one after the other: many may belong to one."""
 
 from __future__ import annotations
 
 from numba import njit
 
-from recommender.kernels import BoolArray, FloatArray, IntArray
-
-
-@njit(cache=True, nogil=True)
-def count_violations(
-    groups: IntArray, violates: BoolArray, discount: float, violations: FloatArray, judged: FloatArray
-) -> None:
-    """Count samples of groups, int64 (m,), and which of their resources violate, bool (m, 2).
-
-    `discount` is the weight of a sample after one more of its group. `violations` and `judged` are IN OUT float64
-    (n, 2) and (n,): discounted counts of violations, and of samples.
-    """
-    for k in range(len(groups)):
-        group = groups[k]
-        for resource in range(violates.shape[1]):
-            violations[group, resource] = violations[group, resource] * discount + violates[k, resource]
-        judged[group] = judged[group] * discount + 1.0
+from recommender.kernels import FloatArray, IntArray
 
 
 @njit(cache=True, nogil=True)
