@@ -31,9 +31,10 @@ from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted
 from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.shares import Shares, Work
-from recommender.engine.situation import DOUBTS, MIN_SATURATED_SAMPLES, NO_DOUBT, Situation, assess
+from recommender.engine.situation import DOUBTS, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
+from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate

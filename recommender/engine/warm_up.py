@@ -10,7 +10,9 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.judging import judge
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer, slots_of
+from recommender.engine.options import RailOptions
 from recommender.engine.seen import Samples
+from recommender.engine.situation import assess
 from recommender.engine.tally import Report
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.class_runs import ClassRuns
@@ -47,6 +49,7 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         member.history.estimate()
     groups = GroupArrays(slots=CONTAINERS)
     judge(fleet, groups, slots, (0.0, 0.0), Report(), now_s)
+    assess(fleet, groups, np.ones((CONTAINERS, 2)), np.ones(CONTAINERS, bool), (), now_s, RailOptions())
     groups.record_memory(slots, np.zeros(CONTAINERS), np.zeros(CONTAINERS), now_s)
 
 
