@@ -78,8 +78,9 @@ class ContainerArrays(SlotArrays):
     phase: IntArray = fresh(UNKNOWN_PHASE)
     since_cell: IntArray = fresh(0)
     """Its present phase, and the grid cell in which it began."""
+    has_class: BoolArray = fresh(False)
     class_queried_s: FloatArray = fresh(-np.inf)
-    """When its class was last queried, unix seconds."""
+    """It has a workload class, and when that was last queried, unix seconds."""
     table: IntArray = fresh(0)
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)

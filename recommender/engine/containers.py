@@ -176,6 +176,8 @@ class Containers:
 
     def update_history(self, slots: IntArray) -> None:
         """Bring the histograms of containers up to their latest samples."""
+        if not len(slots):  # as in most steps
+            return
         arrays = self.arrays
         slots = slots[arrays.rows_since_history[slots] > 0]
         rows, usage = arrays.rows_since_history[slots], self.rows.usage
@@ -276,7 +278,7 @@ class Containers:
         new = self._introduce(instance)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
-        arrays.alive[slot], arrays.group[slot] = True, new.group
+        arrays.alive[slot], arrays.group[slot], arrays.has_class[slot] = True, new.group, new.runs is not None
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
         arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s

@@ -379,10 +379,11 @@ class Engine:
         groups.advised_in_default_bounds[known] = in_default_bounds[known, CPU]
         groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
         groups.bump_revision(changed)
-        for slot in changed.tolist():
+        doubts, is_known = situation.doubt[changed].tolist(), known[changed].tolist()
+        for slot, estimate, doubt, has_target in zip(changed.tolist(), advised[changed], doubts, is_known, strict=True):
             group = self.groups.by_slot[slot]
-            if known[slot]:
-                self.targets[group] = Target(group, Estimate(*advised[slot].copy()), DOUBTS[situation.doubt[slot]])
+            if has_target:
+                self.targets[group] = Target(group, Estimate(*estimate.copy()), DOUBTS[doubt])
             else:
                 self.targets.pop(group, None)
 
