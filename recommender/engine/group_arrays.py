@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
-from recommender.kernels.group_samples import record_peaks
+from recommender.kernels.samples import record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 

@@ -13,7 +13,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
-from recommender.kernels.group_demand import DemandArrays, GroupDemand, demand_of_groups
+from recommender.kernels.group_demand import DemandArrays, demand_of_groups
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
@@ -131,51 +131,48 @@ def assess(
     `cold_start`, float64 (n, 2): what containers without samples are to have, NaN where that is unknown; for
     `cold_start_promised`, bool (n,), see `Situation.promised`.
     """
-    found, expected = _demand(fleet, groups, now_s), np.logical_not(np.isnan(cold_start).any(axis=1))
-    silent = np.where(found.running > 0, found.heard == 0, ~expected)
+    n, arrays = len(groups), fleet.arrays
+    slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
+    decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
+    wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
+    counts, largest = np.zeros((6, n), np.int64), np.full((4, n), np.nan)
+    demand_of_groups(
+        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, fleet.cycle_samples, UNKNOWN_PHASE,
+        VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(DemandArrays), groups.published,
+        groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
+    )  # fmt: skip
+    running, demands, unknown, heard, unpromised, experienced = counts
+    working_set_bytes, saturated_cpu_cores, recent_cpu_cores, least_bytes = largest
+    expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
+    silent = np.where(running > 0, heard == 0, ~expected)
     over_budget, far_over = _over_budget(groups, options)
-    wanted = np.fmax(found.wanted, cold_start)
-    promised = (found.unpromised == 0) & np.where(expected, cold_start_promised, found.running > 0)
+    leading[cold_start[:, CPU] > wanted[:, CPU]] = -1
+    wanted = np.fmax(wanted, cold_start)
+    promised = (unpromised == 0) & np.where(expected, cold_start_promised, running > 0)
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
-    found.leading[cold_start[:, CPU] > found.wanted[:, CPU]] = -1
     return Situation(
         groups=groups,
         now_s=now_s,
         wanted=wanted,
-        leading=found.leading,
-        doubt=_doubt(found.running, found.demands, found.unknown, expected, silent, far_over),
+        leading=leading,
+        doubt=_doubt(running, demands, unknown, expected, silent, far_over),
         silent=silent,
-        working_set_bytes=found.working_set_bytes,
-        saturated_cpu_cores=found.saturated_cpu_cores,
-        recent_cpu_cores=found.recent_cpu_cores,
+        working_set_bytes=working_set_bytes,
+        saturated_cpu_cores=saturated_cpu_cores,
+        recent_cpu_cores=recent_cpu_cores,
         promised=promised,
-        from_experience=(found.experienced > 0) | expected,
+        from_experience=(experienced > 0) | expected,
         over_budget=over_budget,
-        keeps_published_cpu=found.keeps_published_cpu & (wanted[:, CPU] == groups.published[:, CPU]),
+        keeps_published_cpu=keeps_published_cpu & (wanted[:, CPU] == groups.published[:, CPU]),
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
-        keeps_peak=_keeps_peak(groups, evicts, found.youngest_s, promised, fleet.lead_s),
+        keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
         # Another run was killed for what the classes know: no reason to evict one that may not come to that.
-        kill_floor_bytes=np.fmax(groups.kill_floor(now_s), np.where(evicts, 0.0, found.least_bytes)),
-        youngest_s=found.youngest_s,
+        kill_floor_bytes=np.fmax(groups.kill_floor(now_s), np.where(evicts, 0.0, least_bytes)),
+        youngest_s=youngest_s,
         resizes_exhausted=groups.changed_at_least(options.resizes_per_hour, now_s),
         shared=shared,
     )
-
-
-def _demand(fleet: Fleet, groups: GroupArrays, now_s: float) -> GroupDemand:
-    """What the running containers of each group want, see `demand_of_groups`."""
-    n, arrays = len(groups), fleet.arrays
-    slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
-    decided_by, counts, amounts = arrays.decided_by[slots], np.zeros((6, n), np.int64), np.full((4, n), np.nan)
-    most, leading = np.full((n, 2), np.nan), np.full(n, -1)
-    found = GroupDemand(most, leading, np.zeros(n, bool), np.full(n, np.inf), *counts, *amounts)
-    demand_of_groups(
-        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, fleet.cycle_samples, UNKNOWN_PHASE,
-        VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(DemandArrays), groups.published,
-        groups.established, found,
-    )  # fmt: skip
-    return found
 
 
 def _doubt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import njit
@@ -20,45 +20,19 @@ YOUNG_HEADROOM = 1.1
 """CPU of a young container as a multiple of its own usage, while mature ones determine what its group needs."""
 
 
-class DemandArrays(NamedTuple):
-    """Arrays of containers, see `ContainerArrays`."""
+DemandArrays = namedtuple(
+    "DemandArrays",
+    "group samples phase promised wanted used requests saturated_samples cycle_cpu_cores least_bytes sampled_s "
+    "sample_interval_s start_cell",
+)
+"""Arrays of containers, see `ContainerArrays`."""
 
-    group: IntArray
-    samples: IntArray
-    phase: IntArray
-    promised: BoolArray
-    wanted: FloatArray
-    used: FloatArray
-    requests: FloatArray
-    saturated_samples: IntArray
-    cycle_cpu_cores: FloatArray
-    least_bytes: FloatArray
-    sampled_s: FloatArray
-    sample_interval_s: FloatArray
-    start_cell: IntArray
+RUNNING, DEMANDS, UNKNOWN, HEARD, UNPROMISED, EXPERIENCED = range(6)
+"""Numbers of running containers: all, those with a demand, in an unknown phase, with a recent sample, without a bound
+of their memory, and with a demand from experience."""
 
-
-class GroupDemand(NamedTuple):
-    """By group, for its running containers; see `engine.situation.Situation`."""
-
-    wanted: FloatArray
-    leading: IntArray
-    keeps_published_cpu: BoolArray
-    youngest_s: FloatArray
-    """float64 (n, 2), int64, bool and float64 (n,)."""
-    running: IntArray
-    demands: IntArray
-    unknown: IntArray
-    heard: IntArray
-    unpromised: IntArray
-    experienced: IntArray
-    """int64 (n,): numbers of all of them, of those with a demand, in an unknown phase, with a recent sample, without a
-    bound of their memory, and with a demand from experience."""
-    working_set_bytes: FloatArray
-    saturated_cpu_cores: FloatArray
-    recent_cpu_cores: FloatArray
-    least_bytes: FloatArray
-    """float64 (n,): largest of each; NaN where nothing is known."""
+WORKING_SET, SATURATED, RECENT, LEAST = range(4)
+"""Largest bytes and cores, NaN where nothing is known, see `engine.situation.Situation`; and `least_bytes`."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -71,7 +45,8 @@ def larger(one: float, other: float) -> float:
 def demand_of_groups(
     slots: IntArray, decided: BoolArray, from_experience: BoolArray, mature_samples: int, unknown_phase: int,
     tolerance: float, now_s: float, step_s: float, containers: DemandArrays, published: FloatArray,
-    established: BoolArray, found: GroupDemand,
+    established: BoolArray, keeps_published: BoolArray, wanted: FloatArray, leading: IntArray, youngest_s: FloatArray,
+    counts: IntArray, largest: FloatArray,
 ) -> None:  # fmt: skip
     """Take together the containers in `slots`, of which `decided` have a decision, bool (m,).
 
@@ -79,7 +54,8 @@ def demand_of_groups(
     override what mature ones established. Beside a mature one it gets its own usage with headroom; while all are young,
     the published CPU stays as long as it is enough.
 
-    `established`, bool (n,), is IN OUT: a mature container has determined the CPU target. `found` is OUT.
+    `established`, bool (n,), is IN OUT: a mature container has determined the CPU target. The others of shape (n, ...)
+    and `counts` and `largest`, int64 (6, n) and float64 (4, n), are OUT, see `engine.situation`.
     """
     c = containers
     has_mature = np.zeros(len(established), np.bool_)
@@ -96,21 +72,21 @@ def demand_of_groups(
             cores = c.used[slot, 0] * YOUNG_HEADROOM
             if not has_mature[group] and c.used[slot, 0] <= published[group, 0] * tolerance:
                 cores = published[group, 0]
-                found.keeps_published_cpu[group] = True
-        if cores > found.wanted[group, 0] or (math.isnan(found.wanted[group, 0]) and not math.isnan(cores)):
-            found.wanted[group, 0], found.leading[group] = cores, slot
-        found.wanted[group, 1] = larger(found.wanted[group, 1], memory_bytes)
-        found.youngest_s[group] = min(found.youngest_s[group], max(0.0, now_s - c.start_cell[slot] * step_s))
-        found.running[group] += 1
-        found.demands[group] += not (math.isnan(cores) or math.isnan(memory_bytes))
-        found.unknown[group] += decided[k] and not from_experience[k] and c.phase[slot] == unknown_phase
+                keeps_published[group] = True
+        if cores > wanted[group, 0] or (math.isnan(wanted[group, 0]) and not math.isnan(cores)):
+            wanted[group, 0], leading[group] = cores, slot
+        wanted[group, 1] = larger(wanted[group, 1], memory_bytes)
+        youngest_s[group] = min(youngest_s[group], max(0.0, now_s - c.start_cell[slot] * step_s))
+        counts[RUNNING, group] += 1
+        counts[DEMANDS, group] += not (math.isnan(cores) or math.isnan(memory_bytes))
+        counts[UNKNOWN, group] += decided[k] and not from_experience[k] and c.phase[slot] == unknown_phase
         timeout_s = MAX_MISSED_SAMPLES * max(c.sample_interval_s[slot], step_s)
-        found.heard[group] += now_s - c.sampled_s[slot] <= timeout_s
-        found.unpromised[group] += not c.promised[slot]
-        found.experienced[group] += from_experience[k]
-        found.working_set_bytes[group] = larger(found.working_set_bytes[group], c.used[slot, 1])
+        counts[HEARD, group] += now_s - c.sampled_s[slot] <= timeout_s
+        counts[UNPROMISED, group] += not c.promised[slot]
+        counts[EXPERIENCED, group] += from_experience[k]
+        largest[WORKING_SET, group] = larger(largest[WORKING_SET, group], c.used[slot, 1])
         if c.saturated_samples[slot] >= MIN_SATURATED_SAMPLES:
-            found.saturated_cpu_cores[group] = larger(found.saturated_cpu_cores[group], c.requests[slot, 0])
+            largest[SATURATED, group] = larger(largest[SATURATED, group], c.requests[slot, 0])
         peak_cores = larger(c.cycle_cpu_cores[slot, 0], c.cycle_cpu_cores[slot, 1])
-        found.recent_cpu_cores[group] = larger(found.recent_cpu_cores[group], peak_cores)
-        found.least_bytes[group] = larger(found.least_bytes[group], c.least_bytes[slot])
+        largest[RECENT, group] = larger(largest[RECENT, group], peak_cores)
+        largest[LEAST, group] = larger(largest[LEAST, group], c.least_bytes[slot])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import namedtuple
 
 from numba import njit
 
@@ -31,36 +31,13 @@ VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
 """Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
 
 
-class SampledArrays(NamedTuple):
-    """Arrays of containers, see `ContainerArrays`."""
-
-    last_cell: IntArray
-    rows_since_decision: IntArray
-    rows_since_history: IntArray
-    samples: IntArray
-    sampled_s: FloatArray
-    sample_interval_s: FloatArray
-    used: FloatArray
-    cycle: IntArray
-    cycle_cpu_cores: FloatArray
-    requests: FloatArray
-    limits: FloatArray
-    had_target: BoolArray
-    saturated_samples: IntArray
-    unsaturated_cpu_cores: FloatArray
-    throttled_samples: IntArray
-    phase: IntArray
-    since_cell: IntArray
-
-
-class JudgedArrays(NamedTuple):
-    """Arrays of groups, see `GroupArrays`."""
-
-    applied: BoolArray
-    published: FloatArray
-    given: FloatArray
-    violations: FloatArray
-    judged: FloatArray
+SampledArrays = namedtuple(
+    "SampledArrays",
+    "last_cell rows_since_decision rows_since_history samples sampled_s sample_interval_s used cycle cycle_cpu_cores "
+    "requests limits had_target saturated_samples unsaturated_cpu_cores throttled_samples phase since_cell",
+)
+JudgedArrays = namedtuple("JudgedArrays", "applied published given violations judged")
+"""Arrays of containers and of groups, see `ContainerArrays` and `GroupArrays`."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -166,3 +143,24 @@ def judge_samples(
                 violates = containers.used[slot, resource] > intended[k, resource] * tolerance
                 violations = groups.violations[group, resource] * VIOLATION_DISCOUNT + violates
                 groups.violations[group, resource] = violations
+
+
+@njit(cache=True, nogil=True)
+def record_peaks(
+    groups: IntArray,
+    used_bytes: FloatArray,
+    ages_s: FloatArray,
+    factor: float,
+    peak_bytes: FloatArray,
+    peak_age_s: FloatArray,
+) -> None:
+    """Record memory usage, float64 (m,), of containers of these ages.
+
+    A peak that is exceeded by less than `factor` is the same one. `peak_bytes` and `peak_age_s` are IN OUT float64
+    (n, days) and (n,): peaks of each day, today's first, and the age at the largest.
+    """
+    for k in range(len(groups)):
+        group = groups[k]
+        if used_bytes[k] > peak_bytes[group].max() * factor:
+            peak_age_s[group] = ages_s[k]
+        peak_bytes[group, 0] = max(peak_bytes[group, 0], used_bytes[k])
