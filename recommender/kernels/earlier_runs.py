@@ -13,16 +13,9 @@ from recommender.kernels import FloatArray, IntArray
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def peak_after_nearest(
-    here: NDArray[np.float32],
-    features: NDArray[np.float32],
-    cpu_cores: NDArray[np.float32],
-    starts: IntArray,
-    step_s: FloatArray,
-    passed_s: float,
-    ahead_s: FloatArray,
-    squared_distances: FloatArray,
-    peak_cores: FloatArray,
-) -> None:
+    here: NDArray[np.float32], features: NDArray[np.float32], cpu_cores: NDArray[np.float32], starts: IntArray,
+    step_s: FloatArray, passed_s: float, ahead_s: FloatArray, squared_distances: FloatArray, peak_cores: FloatArray,
+) -> None:  # fmt: skip
     """Find the moment of each run that is nearest to `here`, the first of equal ones, and the peak use after it.
 
     `here`, float32 (p,), are the features of the other run at its latest sample, `passed_s` ago, scaled to equal

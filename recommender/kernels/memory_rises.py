@@ -11,16 +11,9 @@ from recommender.kernels import FloatArray, IntArray
 
 @njit(cache=True, nogil=True)
 def observe_memory(
-    slots: IntArray,
-    memory_bytes: FloatArray,
-    lead: int,
-    age_steps: IntArray,
-    largest_bytes: FloatArray,
-    octave_bytes: FloatArray,
-    lately_before: FloatArray,
-    rises: FloatArray,
-    again: bool,
-) -> None:
+    slots: IntArray, memory_bytes: FloatArray, lead: int, age_steps: IntArray, largest_bytes: FloatArray,
+    octave_bytes: FloatArray, lately_before: FloatArray, rises: FloatArray, again: bool,
+) -> None:  # fmt: skip
     """Add the next sample of each container, or `again` one of its latest step: of the first where there was none.
 
     Parameters

@@ -22,15 +22,9 @@ KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 @njit(cache=True, nogil=True)
 def tally_allocations(
-    usage: FloatArray,
-    decisions: IntArray,
-    allocations: FloatArray,
-    sample_s: FloatArray,
-    tolerance: float,
-    rounding: float,
-    sums: FloatArray,
-    counts: IntArray,
-) -> None:
+    usage: FloatArray, decisions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float,
+    rounding: float, sums: FloatArray, counts: IntArray,
+) -> None:  # fmt: skip
     """Compare every sample, float64 (n, 2) cores and bytes, from the first decision on with the allocation in force.
 
     `decisions`, int64 (d,), are increasing positions in 0..n-1, one or more, whose allocation, float64 (d, 2), holds
@@ -74,19 +68,10 @@ def tally_allocations(
 
 @njit(cache=True, nogil=True)
 def simulate_kills(
-    memory_bytes: FloatArray,
-    allocated: FloatArray,
-    limit_bytes: FloatArray,
-    sample_s: FloatArray,
-    first: int,
-    restart_s: float,
-    checkpoint_every_s: float,
-    floor_factor: float,
-    floor_extra_bytes: float,
-    recreates: bool,
-    rounding: float,
-    figures: FloatArray,
-) -> None:
+    memory_bytes: FloatArray, allocated: FloatArray, limit_bytes: FloatArray, sample_s: FloatArray, first: int,
+    restart_s: float, checkpoint_every_s: float, floor_factor: float, floor_extra_bytes: float, recreates: bool,
+    rounding: float, figures: FloatArray,
+) -> None:  # fmt: skip
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
     The earlier samples only add to the age of the run. A kill loses the work since the last checkpoint and the restart,
@@ -126,14 +111,9 @@ def simulate_kills(
 
 @njit(cache=True, nogil=True)
 def cycle_statistics(
-    usage: FloatArray,
-    starts: IntArray,
-    ends: IntArray,
-    peak: FloatArray,
-    mean: FloatArray,
-    spread: FloatArray,
+    usage: FloatArray, starts: IntArray, ends: IntArray, peak: FloatArray, mean: FloatArray, spread: FloatArray,
     counts: IntArray,
-) -> None:
+) -> None:  # fmt: skip
     """Largest, mean and population standard deviation of each column over stretches of samples.
 
     `usage` is float64 (n, c); a row whose first column is NaN is a gap. Stretch i holds the rows starts[i] up to but
