@@ -309,7 +309,7 @@ class Containers:
             self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
             for counted in (self.arrays.last_cell, self.arrays.rows_since_decision, self.arrays.rows_since_history):
                 counted[behind] += 1
-            self._update_full_history(behind)
+            self.update_history(behind[self.arrays.rows_since_history[behind] >= self.rows.width])
 
     def _raise_latest(self, slots: IntArray, usage: FloatArray, cell: int) -> None:
         """Take in further samples of the latest cell, any number of each."""
@@ -334,7 +334,7 @@ class Containers:
         self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
-        self._update_full_history(slots)
+        self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])  # before a row is overwritten
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         """Tracker, forecast and positions for each model among these; here all are under one."""
@@ -347,10 +347,6 @@ class Containers:
         for tracker, _, of_it in self._by_model(slots):
             labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
         return labels
-
-    def _update_full_history(self, slots: IntArray) -> None:
-        """Update the histograms before a row that they lack is overwritten."""
-        self.update_history(slots[self.arrays.rows_since_history[slots] >= self.rows.width])
 
     def _row_count(self, member: Member) -> int:
         slot = member.slot

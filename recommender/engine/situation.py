@@ -13,7 +13,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
-from recommender.kernels.group_demand import DemandArrays, demand_of_groups
+from recommender.kernels import group_demand as kernel
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
@@ -136,32 +136,31 @@ def assess(
     decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
     wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
     counts, largest = np.zeros((6, n), np.int64), np.full((4, n), np.nan)
-    demand_of_groups(
+    kernel.demand_of_groups(
         slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, fleet.cycle_samples, UNKNOWN_PHASE,
-        VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(DemandArrays), groups.published,
+        VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(kernel.DemandArrays), groups.published,
         groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
     )  # fmt: skip
-    running, demands, unknown, heard, unpromised, experienced = counts
     working_set_bytes, saturated_cpu_cores, recent_cpu_cores, least_bytes = largest
     expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
-    silent = np.where(running > 0, heard == 0, ~expected)
+    silent = np.where(counts[kernel.RUNNING] > 0, counts[kernel.HEARD] == 0, ~expected)
     over_budget, far_over = _over_budget(groups, options)
     leading[cold_start[:, CPU] > wanted[:, CPU]] = -1
     wanted = np.fmax(wanted, cold_start)
-    promised = (unpromised == 0) & np.where(expected, cold_start_promised, running > 0)
+    promised = (counts[kernel.UNPROMISED] == 0) & np.where(expected, cold_start_promised, counts[kernel.RUNNING] > 0)
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
     return Situation(
         groups=groups,
         now_s=now_s,
         wanted=wanted,
         leading=leading,
-        doubt=_doubt(running, demands, unknown, expected, silent, far_over),
+        doubt=_doubt(counts, expected, silent, far_over),
         silent=silent,
         working_set_bytes=working_set_bytes,
         saturated_cpu_cores=saturated_cpu_cores,
         recent_cpu_cores=recent_cpu_cores,
         promised=promised,
-        from_experience=(experienced > 0) | expected,
+        from_experience=(counts[kernel.EXPERIENCED] > 0) | expected,
         over_budget=over_budget,
         keeps_published_cpu=keeps_published_cpu & (wanted[:, CPU] == groups.published[:, CPU]),
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
@@ -175,14 +174,9 @@ def assess(
     )
 
 
-def _doubt(
-    running: IntArray, demands: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray
-) -> IntArray:
-    """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest reason.
-
-    `running`, `demands` and `unknown` are numbers of containers, of those with a demand, and of those in an unknown
-    phase, int64 (n,); for `far_over` see `_over_budget`.
-    """
+def _doubt(counts: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray) -> IntArray:
+    """int64 (n,): the gravest reason not to trust the forecast of each group, an index into `DOUBTS`; see `assess`."""
+    running, demands, unknown = counts[: kernel.UNKNOWN + 1]
     doubt = np.full(len(running), NO_DOUBT)
     doubt[2 * unknown > demands] = PHASE_UNKNOWN
     doubt[(demands == 0) & ~expected] = LITTLE_HISTORY

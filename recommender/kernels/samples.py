@@ -71,10 +71,8 @@ def count_samples(
         slot, cpu_cores = slots[k], usage[k, 0]
         throttled = is_throttled(cpu_cores, c.limits[slot, 0], c.unsaturated_cpu_cores[slot])
         c.throttled_samples[slot] = c.throttled_samples[slot] + 1 if throttled else 0
-        c.last_cell[slot] += 1
-        c.rows_since_decision[slot] += 1
-        c.rows_since_history[slot] += 1
-        c.samples[slot] += 1
+        for counted in (c.last_cell, c.rows_since_decision, c.rows_since_history, c.samples):
+            counted[slot] += 1
         c.used[slot] = usage[k]
         passed = cycle - c.cycle[slot]
         if passed > 0:
@@ -147,13 +145,9 @@ def judge_samples(
 
 @njit(cache=True, nogil=True)
 def record_peaks(
-    groups: IntArray,
-    used_bytes: FloatArray,
-    ages_s: FloatArray,
-    factor: float,
-    peak_bytes: FloatArray,
+    groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, factor: float, peak_bytes: FloatArray,
     peak_age_s: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     """Record memory usage, float64 (m,), of containers of these ages.
 
     A peak that is exceeded by less than `factor` is the same one. `peak_bytes` and `peak_age_s` are IN OUT float64
