@@ -73,7 +73,7 @@ def count_samples(
         c.throttled_samples[slot] = c.throttled_samples[slot] + 1 if throttled else 0
         for counted in (c.last_cell, c.rows_since_decision, c.rows_since_history, c.samples):
             counted[slot] += 1
-        c.used[slot] = usage[k]
+        c.used[slot, 0], c.used[slot, 1] = cpu_cores, usage[k, 1]  # assigning rows compiles for two more seconds
         passed = cycle - c.cycle[slot]
         if passed > 0:
             c.cycle_cpu_cores[slot, 1] = c.cycle_cpu_cores[slot, 0] if passed == 1 else math.nan
