@@ -38,6 +38,7 @@ class SlotArrays:
     def grow(self, slots: int) -> None:
         """Grow to slots 0..slots - 1, keeping the present ones."""
         old, self._slots = self._slots, max(slots, self._slots)
+        self._tuples: dict[type[Any], Any] = {}
         for name, part in self._fresh.items():
             # Not np.concatenate, whose order of axes may differ: kernels would be compiled once more.
             grown = np.empty((self._slots, *part.shape), part.dtype)
@@ -50,8 +51,11 @@ class SlotArrays:
             getattr(self, name)[slots] = part
 
     def arrays(self, kind: type[Arrays]) -> Arrays:
-        """The arrays that a kernel takes as a named tuple, by its field names: not copies."""
-        return kind(*map(vars(self).__getitem__, kind._fields))
+        """The arrays that a kernel takes as a named tuple, by its field names: not copies; others once they grow."""
+        if kind not in self._tuples:
+            self._tuples[kind] = kind(*map(vars(self).__getitem__, kind._fields))
+        made: Arrays = self._tuples[kind]
+        return made
 
     def of(self, slot: int) -> dict[str, Any]:
         """The values of a slot, by array name; views where they are arrays."""

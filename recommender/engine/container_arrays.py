@@ -25,9 +25,6 @@ NO_GROUP = -1
 MAX_CLOCK_SKEW_S = 60.0
 """Clocks of nodes differ by seconds. A sample from further ahead is wrong, and would make all later ones look late."""
 
-LIMIT_TOLERANCE = 0.01
-"""Relative distance within which CPU usage counts as being at the limit, or as equal to the unthrottled usage."""
-
 MIN_THROTTLED_SAMPLES = 2
 """Fewer consecutive samples at the limit may be noise."""
 
@@ -81,8 +78,9 @@ class ContainerArrays(SlotArrays):
     phase: IntArray = fresh(UNKNOWN_PHASE)
     since_cell: IntArray = fresh(0)
     """Its present phase, and the grid cell in which it began."""
+    has_class: BoolArray = fresh(False)
     class_queried_s: FloatArray = fresh(-np.inf)
-    """When its class was last queried, unix seconds."""
+    """It has a workload class, and when that was last queried, unix seconds."""
     table: IntArray = fresh(0)
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)
@@ -107,25 +105,6 @@ class ContainerArrays(SlotArrays):
             cells[late] -= ahead[late] + int(MAX_CLOCK_SKEW_S // step_s) + 2
         self.sampled_s[late] = self.last_cell[late] * step_s
         self.started_s[late] = -np.inf
-
-    def record_cycle_peak(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
-        """Update the peak CPU of this clock cycle and of the previous one."""
-        passed = cycle - self.cycle[slots]
-        if len(later := np.flatnonzero(passed > 0)):
-            before = np.where(passed[later] == 1, self.cycle_cpu_cores[slots[later], 0], np.nan)
-            self.cycle_cpu_cores[slots[later], 1], self.cycle_cpu_cores[slots[later], 0] = before, np.nan
-        self.cycle_cpu_cores[slots, 0] = np.fmax(self.cycle_cpu_cores[slots, 0], cpu_cores)
-        self.cycle[slots] = cycle
-
-    def is_throttled(self, slots: IntArray, cpu_cores: FloatArray) -> BoolArray:
-        """Whether CPU usage, float64 (m,), is cut off by the limit, and not just what was used below it.
-
-        Throttled usage hides the demand. A NaN limit is none.
-        """
-        at_limit = cpu_cores >= self.limits[slots, CPU] * (1.0 - LIMIT_TOLERANCE)
-        as_unsaturated = np.abs(cpu_cores - self.unsaturated_cpu_cores[slots]) <= LIMIT_TOLERANCE * cpu_cores
-        throttled: BoolArray = at_limit & ~as_unsaturated
-        return throttled
 
     def demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
         """Estimated demand, float64 (m, 2): the usage, or more for CPU that has been throttled for a while.

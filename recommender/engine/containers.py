@@ -19,6 +19,7 @@ from recommender.engine.keys import Instance
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
+from recommender.kernels.samples import SampledArrays, count_samples
 from recommender.kernels.track import Places
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
@@ -160,7 +161,9 @@ class Containers:
         slots = slots_of(members)
         for member in members:
             self.foresight.rebuild(member.slot, *self.rows.latest(member.slot, self._row_count(member)))
-        self._enter(slots, labels)
+        arrays, differs = self.arrays, labels != self.arrays.phase[slots]
+        entered = slots[differs]
+        arrays.phase[entered], arrays.since_cell[entered] = labels[differs], arrays.last_cell[entered]
 
     def observe(self, samples: Samples, now_s: float = math.inf) -> IntArray:
         """Take in samples; returns the slots, int64 (m,), once for each new row.
@@ -215,6 +218,8 @@ class Containers:
 
     def update_history(self, slots: IntArray) -> None:
         """Bring the histograms of containers up to their latest samples."""
+        if not len(slots):  # as in most steps
+            return
         arrays = self.arrays
         slots = slots[arrays.rows_since_history[slots] > 0]
         rows, usage = arrays.rows_since_history[slots], self.rows.usage
@@ -315,7 +320,7 @@ class Containers:
         new = self.introduce(instance)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
-        arrays.alive[slot], arrays.group[slot] = True, new.group
+        arrays.alive[slot], arrays.group[slot], arrays.has_class[slot] = True, new.group, new.runs is not None
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
         arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s
@@ -344,7 +349,9 @@ class Containers:
             self.past.observe(behind, gap)
             begun = behind[self.memory.age_steps[behind] > 0]  # back-off before a restart is no part of the run
             self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
-            self._count_rows(behind)
+            for counted in (self.arrays.last_cell, self.arrays.rows_since_decision, self.arrays.rows_since_history):
+                counted[behind] += 1
+            self.update_history(behind[self.arrays.rows_since_history[behind] >= self.rows.width])
 
     def _raise_latest(self, slots: IntArray, usage: FloatArray, cell: int) -> None:
         """Take in further samples of the latest cell, any number of each."""
@@ -358,26 +365,18 @@ class Containers:
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """Append one sample each, of `cell`."""
-        arrays = self.arrays
-        labels = self._label(slots, usage)
+        arrays, labels, enters = self.arrays, self._label(slots, usage), np.empty(len(slots), bool)
         self.rows.append(slots, usage, labels)
-        throttled = arrays.is_throttled(slots, usage[:, CPU])
-        arrays.throttled_samples[slots] = np.where(throttled, arrays.throttled_samples[slots] + 1, 0)
+        cycle = cell // self.cycle_samples
+        count_samples(slots, usage, at_s, labels, cycle, self.step_s, arrays.arrays(SampledArrays), enters)
+        self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
         demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
-        self._count_rows(slots)
-        arrays.samples[slots] += 1
-        arrays.used[slots] = usage
-        arrays.record_cycle_peak(slots, usage[:, CPU], cell // self.cycle_samples)
-        passed_s, interval_s = at_s - arrays.sampled_s[slots], arrays.sample_interval_s[slots]
-        smoothed_s = 0.7 * interval_s + 0.3 * passed_s
-        arrays.sample_interval_s[slots] = np.where(np.isfinite(passed_s), smoothed_s, self.step_s)
-        arrays.sampled_s[slots] = at_s
-        self.phase_changed = np.concatenate([self.phase_changed, self._enter(slots, labels)])
+        self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])  # before a row is overwritten
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         """Tracker, forecast and positions for each model among these; here all are under one."""
@@ -390,20 +389,6 @@ class Containers:
         for tracker, _, of_it in self._by_model(slots):
             labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
         return labels
-
-    def _count_rows(self, slots: IntArray) -> None:
-        """Count one more row each, and update the histograms before a row is overwritten."""
-        arrays = self.arrays
-        for counted in (arrays.last_cell, arrays.rows_since_decision, arrays.rows_since_history):
-            counted[slots] += 1
-        self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])
-
-    def _enter(self, slots: IntArray, labels: IntArray) -> IntArray:
-        """Record the phases, int64 (m,); returns the slots of those that are in another one than before."""
-        arrays, differs = self.arrays, labels != self.arrays.phase[slots]
-        entered: IntArray = slots[differs]
-        arrays.phase[entered], arrays.since_cell[entered] = labels[differs], arrays.last_cell[entered]
-        return entered
 
     def _row_count(self, member: Member) -> int:
         slot = member.slot

@@ -30,9 +30,10 @@ from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted
 from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.shares import Shares, Work
-from recommender.engine.situation import DOUBTS, MIN_SATURATED_SAMPLES, NO_DOUBT, Situation, assess
+from recommender.engine.situation import DOUBTS, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
+from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
 from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
@@ -376,10 +377,11 @@ class Engine:
         groups.advised_in_default_bounds[known] = in_default_bounds[known, CPU]
         groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
         groups.bump_revision(changed)
-        for slot in changed.tolist():
+        doubts, is_known = situation.doubt[changed].tolist(), known[changed].tolist()
+        for slot, estimate, doubt, has_target in zip(changed.tolist(), advised[changed], doubts, is_known, strict=True):
             group = self.groups.by_slot[slot]
-            if known[slot]:
-                self.targets[group] = Target(group, Estimate(*advised[slot].copy()), DOUBTS[situation.doubt[slot]])
+            if has_target:
+                self.targets[group] = Target(group, Estimate(*estimate.copy()), DOUBTS[doubt])
             else:
                 self.targets.pop(group, None)
 

@@ -41,14 +41,12 @@ class Fleet(Containers):
     def due(self, now_s: float) -> list[Member]:
         """Members with a decision due: those with a new sample, and those whose class is to be queried."""
         slots = np.flatnonzero(self.arrays.alive)
-        fresh, by_class = self._has_new_rows(slots), self.arrays.decided_by[slots] == BY_CLASS
-        members = map(self.by_slot.__getitem__, slots.tolist())
-        return [
-            member
-            for member, is_fresh, is_of_class in zip(members, fresh.tolist(), by_class.tolist(), strict=True)
-            if (is_fresh and not (is_of_class and self._class_resolves_stages(member)))
-            or self._class_due(member, now_s)
-        ]
+        due, by_class = self._has_new_rows(slots), self.arrays.decided_by[slots] == BY_CLASS
+        for place in np.flatnonzero(self.arrays.has_class[slots]).tolist():
+            member = self.by_slot[int(slots[place])]
+            due[place] &= not (by_class[place] and self._class_resolves_stages(member))
+            due[place] |= self._class_due(member, now_s)
+        return [self.by_slot[slot] for slot in slots[due].tolist()]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
         """Decide the CPU of these, by their own past, the runs of their class, or the forecast; returns how often.
@@ -56,13 +54,13 @@ class Fleet(Containers):
         Without new information the last decision stays. The forecast decides only where neither of the others does;
         between two queries the last answer of the class holds.
         """
-        decided_by = self.arrays.decided_by
-        unseen = slots_of([member for member in members if not self._class_resolves_stages(member)])
+        decided_by, slots = self.arrays.decided_by, slots_of(members)
+        resolved = {member.slot for member in members if member.runs and self._class_resolves_stages(member)}
+        unseen = np.array([slot for slot in slots.tolist() if slot not in resolved], np.int64) if resolved else slots
         made = self._decide_by_past(unseen[self._has_new_rows(unseen)])
-        by_past = set(unseen[decided_by[unseen] == BY_PAST].tolist())
-        of_class = [member for member in members if member.slot not in by_past and self._class_due(member, now_s)]
-        made += sum(self._decide_by_class(member, now_s) for member in of_class)
-        slots = slots_of(members)
+        for member in members:
+            if member.runs and (member.slot in resolved or decided_by[member.slot] != BY_PAST):
+                made += self._class_due(member, now_s) and self._decide_by_class(member, now_s)
         slots = slots[decided_by[slots] < BY_EXPERIENCE]
         slots = slots[self._has_new_rows(slots)]
         self._decide_by_forecast(slots)
@@ -72,6 +70,7 @@ class Fleet(Containers):
         """Assign a container to a class, whose runs it follows from now on; None for none."""
         member.workload, member.runs = workload, runs
         arrays, slot = self.arrays, member.slot
+        arrays.has_class[slot] = runs is not None
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
         if arrays.decided_by[slot] == BY_CLASS:
             arrays.decided_by[slot] = UNDECIDED

@@ -112,16 +112,15 @@ class PhaseForesight:
         state, unknown = self.state.now, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
         ended = (state.dwell[slots] > 0) & (state.phase[slots] != now)
-        left = [part[slots[ended]].tolist() for part in (state.before, state.phase, state.dwell)]
-        for table, following, before, phase, dwell in zip(
-            tables[ended].tolist(), now[ended].tolist(), *left, strict=True
-        ):
-            if unknown not in (phase, following):
-                likeliest = int(self._tables[table].forecast.followers[before, phase, :unknown].argmax())
-                self.next_phase_hits.append(following == likeliest)
-            if table != SHARED_TABLE:
-                self._tables[table].visits.learn_visit(before, phase, dwell, following)
-                self._tables[table].new += 1
+        for number in set(tables[ended].tolist()):
+            left, table = ended & (tables == number), self._tables[number]
+            before, phase, dwell = (part[slots[left]] for part in (state.before, state.phase, state.dwell))
+            following, likeliest = now[left], table.forecast.followers[before, phase, :unknown].argmax(axis=1)
+            self.next_phase_hits += (following == likeliest)[(phase != unknown) & (following != unknown)].tolist()
+            if number != SHARED_TABLE:
+                for visit in zip(*(part.tolist() for part in (before, phase, dwell, following)), strict=True):
+                    table.visits.learn_visit(*visit)
+                table.new += len(following)
         self._plan.observe(slots, usage[:, DECIDED], labels)
 
     def rebuild(self, slot: int, usage: FloatArray, labels: IntArray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
 from recommender.kernels.histogram import DAY_S
-from recommender.kernels.tally import count_violations, record_peaks
+from recommender.kernels.samples import record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -96,10 +96,6 @@ class GroupArrays(SlotArrays):
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): discounted share of judged samples that violated."""
         return self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
-
-    def judge(self, groups: IntArray, violates: BoolArray) -> None:
-        """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
-        count_violations(groups, violates, self.violations, self.judged)
 
     def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""

@@ -90,8 +90,9 @@ class Groups:
     def update_running(self, slot: int, running: Sequence[Running]) -> None:
         """Update what is derived from the containers of a group after one of them changed."""
         live = [one for one in running if not one.finished]
-        requests = np.array([one.requests for one in live]).reshape(-1, 2)
-        self.arrays.requests[slot] = np.fmax.reduce(requests, axis=0, initial=math.nan)
+        for resource in (CPU, MEMORY):
+            known = (one.requests[resource] for one in live if not math.isnan(one.requests[resource]))
+            self.arrays.requests[slot, resource] = max(known, default=math.nan)
         if running:
             self.arrays.costly[slot] = any(one.costly for one in running)
         deferred_s = [one.deferred_since_s for one in live if one.deferred_since_s < math.inf]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Hashable
 from typing import NamedTuple
 
-from recommender.records import CPU, Amounts
+from recommender.records import Amounts
 
 DEFAULT_DELAY_S = 70.0
 """Until resizes were observed: the updater's default interval of a minute, and a resize."""
@@ -115,8 +115,7 @@ class LeadTime:
 
 def _matches(requests: Amounts, target: Amounts) -> bool:
     """Whether requests match a target; a resource without a target does not count."""
-    for resource, (request, wanted) in enumerate(zip(requests, target, strict=True)):
-        near = abs(request - wanted) <= max(_RELATIVE_TOLERANCE * wanted, _CORES_TOLERANCE if resource == CPU else 0.0)
-        if not near and not math.isnan(wanted):
-            return False
-    return True
+    (cpu_cores, memory_bytes), (wanted_cores, wanted_bytes) = requests, target
+    near = abs(cpu_cores - wanted_cores) <= max(_RELATIVE_TOLERANCE * wanted_cores, _CORES_TOLERANCE)
+    near_bytes = abs(memory_bytes - wanted_bytes) <= _RELATIVE_TOLERANCE * wanted_bytes
+    return (near or math.isnan(wanted_cores)) and (near_bytes or math.isnan(wanted_bytes))

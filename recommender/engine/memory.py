@@ -77,10 +77,11 @@ def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[
     """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES)."""
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
-    input_sizes, costly = fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist()
-    for place, slot in enumerate(slots.tolist()):
-        runs = fleet.by_slot[slot].runs
+    arrays = fleet.arrays
+    for place in np.flatnonzero(arrays.has_class[slots]).tolist():
+        runs, slot = fleet.by_slot[slots[place]].runs, slots[place]
         if runs is not None and len(runs.memory):
-            bounds = runs.memory.bounds(options.target_kills_of(costly=costly[place]), input_sizes[place])
+            target_kills = options.target_kills_of(costly=bool(arrays.costly[slot]))
+            bounds = runs.memory.bounds(target_kills, float(arrays.input_size[slot]))
             peak_bytes[place], least_bytes[place], rises[place] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

@@ -19,9 +19,9 @@ from recommender.engine.situation import (
     LITTLE_HISTORY,
     NO_DOUBT,
     TOO_MANY_VIOLATIONS,
-    YOUNG_HEADROOM,
     Situation,
 )
+from recommender.kernels.group_demand import YOUNG_HEADROOM
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray
 from recommender.units import BYTES_PER_MIB, counted
 

@@ -13,6 +13,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
+from recommender.kernels import group_demand as kernel
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
@@ -29,15 +30,6 @@ NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIO
 
 MIN_JUDGED_SAMPLES = 40
 """A violation ratio over fewer samples is noise."""
-
-MIN_SATURATED_SAMPLES = 4
-"""Fewer samples near the request are noise."""
-
-MAX_MISSED_SAMPLES = 3
-"""After so many missing samples the usage of a container counts as unknown."""
-
-YOUNG_HEADROOM = 1.1
-"""CPU of a young container as a multiple of its own usage, while mature ones determine what its group needs."""
 
 
 @dataclass
@@ -141,67 +133,50 @@ def assess(
     """
     n, arrays = len(groups), fleet.arrays
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
-    owner = arrays.group[slots]
-    decided = arrays.decided_by[slots] != UNDECIDED
-    from_experience = arrays.decided_by[slots] >= BY_EXPERIENCE
-    wanted, keeps_published_cpu = _wanted_by_containers(fleet, groups, slots, decided, from_experience)
-    has_demand = ~np.isnan(wanted).any(axis=1)
-    unknown_phase = decided & ~from_experience & (arrays.phase[slots] == UNKNOWN_PHASE)
-    running, demands, unknown = (
-        np.bincount(owner[which], minlength=n) for which in (slice(None), has_demand, unknown_phase)
-    )
+    decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
+    wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
+    counts, largest = np.zeros((6, n), np.int64), np.full((4, n), np.nan)
+    kernel.demand_of_groups(
+        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, fleet.cycle_samples, UNKNOWN_PHASE,
+        VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(kernel.DemandArrays), groups.published,
+        groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
+    )  # fmt: skip
+    working_set_bytes, saturated_cpu_cores, recent_cpu_cores, least_bytes = largest
     expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
-    silent = np.where(running > 0, _silent(fleet, slots, owner, n, now_s), ~expected)
+    silent = np.where(counts[kernel.RUNNING] > 0, counts[kernel.HEARD] == 0, ~expected)
     over_budget, far_over = _over_budget(groups, options)
-    youngest_s = np.full(n, np.inf)
-    np.fmin.at(youngest_s, owner, fleet.ages_s(slots, now_s))
-    largest = _group_max(wanted, owner, n)
-    all_wanted = np.fmax(largest, cold_start)
-    promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
-    promised &= np.where(expected, cold_start_promised, running > 0)
+    leading[cold_start[:, CPU] > wanted[:, CPU]] = -1
+    wanted = np.fmax(wanted, cold_start)
+    promised = (counts[kernel.UNPROMISED] == 0) & np.where(expected, cold_start_promised, counts[kernel.RUNNING] > 0)
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
-    saturated = arrays.saturated_samples[slots] >= MIN_SATURATED_SAMPLES
     return Situation(
         groups=groups,
         now_s=now_s,
-        wanted=all_wanted,
-        leading=_leading(slots, owner, wanted[:, CPU], largest[:, CPU], cold_start[:, CPU]),
-        doubt=_doubt(running, demands, unknown, expected, silent, far_over),
+        wanted=wanted,
+        leading=leading,
+        doubt=_doubt(counts, expected, silent, far_over),
         silent=silent,
-        working_set_bytes=_group_max(arrays.used[slots, MEMORY], owner, n),
-        saturated_cpu_cores=_group_max(np.where(saturated, arrays.requests[slots, CPU], np.nan), owner, n),
-        recent_cpu_cores=_group_max(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
+        working_set_bytes=working_set_bytes,
+        saturated_cpu_cores=saturated_cpu_cores,
+        recent_cpu_cores=recent_cpu_cores,
         promised=promised,
-        from_experience=(np.bincount(owner, from_experience, minlength=n) > 0) | expected,
+        from_experience=(counts[kernel.EXPERIENCED] > 0) | expected,
         over_budget=over_budget,
-        keeps_published_cpu=keeps_published_cpu & (all_wanted[:, CPU] == groups.published[:, CPU]),
+        keeps_published_cpu=keeps_published_cpu & (wanted[:, CPU] == groups.published[:, CPU]),
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
         keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
-        kill_floor_bytes=_kill_floor(fleet, groups, slots, evicts, now_s),
+        # Another run was killed for what the classes know: no reason to evict one that may not come to that.
+        kill_floor_bytes=np.fmax(groups.kill_floor(now_s), np.where(evicts, 0.0, least_bytes)),
         youngest_s=youngest_s,
         resizes_exhausted=groups.changed_at_least(options.resizes_per_hour, now_s),
         shared=shared,
     )
 
 
-def _kill_floor(fleet: Fleet, groups: GroupArrays, slots: IntArray, evicts: BoolArray, now_s: float) -> FloatArray:
-    """float64 (n,): see `Situation.kill_floor_bytes`.
-
-    Another run was killed for what the classes know: no reason to evict one that may not come to that.
-    """
-    of_classes = _group_max(fleet.arrays.least_bytes[slots], fleet.arrays.group[slots], len(groups))
-    return np.fmax(groups.kill_floor(now_s), np.where(evicts, 0.0, of_classes))
-
-
-def _doubt(
-    running: IntArray, demands: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray
-) -> IntArray:
-    """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest reason.
-
-    `running`, `demands` and `unknown` are numbers of containers, of those with a demand, and of those in an unknown
-    phase, int64 (n,); for `far_over` see `_over_budget`.
-    """
+def _doubt(counts: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray) -> IntArray:
+    """int64 (n,): the gravest reason not to trust the forecast of each group, an index into `DOUBTS`; see `assess`."""
+    running, demands, unknown = counts[: kernel.UNKNOWN + 1]
     doubt = np.full(len(running), NO_DOUBT)
     doubt[2 * unknown > demands] = PHASE_UNKNOWN
     doubt[(demands == 0) & ~expected] = LITTLE_HISTORY
@@ -224,58 +199,8 @@ def _keeps_peak(
     return ~in_time | to_come
 
 
-def _wanted_by_containers(
-    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, from_experience: BoolArray
-) -> tuple[FloatArray, BoolArray]:
-    """Demand of each container, float64 (m, 2), and the groups whose young containers keep the published CPU, bool
-    (n,).
-
-    The CPU forecast of a container that has just started differs from its later ones, so a young container does not
-    override what mature ones established. Beside a mature one it gets its own usage with headroom; while all are young,
-    the published CPU stays as long as it is enough.
-    """
-    arrays, owner = fleet.arrays, fleet.arrays.group[slots]
-    mature = decided & (from_experience | (arrays.samples[slots] >= fleet.cycle_samples))
-    groups.established[owner[mature & ~from_experience]] = True
-    has_mature = np.bincount(owner, mature, minlength=len(groups)) > 0
-    young = ~mature & (has_mature | groups.established)[owner]
-    wanted = np.where(np.column_stack([decided, decided | arrays.promised[slots]]), arrays.wanted[slots], np.nan)
-    wanted[young, CPU] = arrays.used[slots, CPU][young] * YOUNG_HEADROOM
-    published = groups.published[owner, CPU]
-    enough = young & ~has_mature[owner] & (arrays.used[slots, CPU] <= published * VIOLATION_TOLERANCE)
-    wanted[enough, CPU] = published[enough]
-    return wanted, np.bincount(owner[enough], minlength=len(groups)) > 0
-
-
-def _silent(fleet: Fleet, slots: IntArray, owner: IntArray, n: int, now_s: float) -> BoolArray:
-    """bool (n,): no container of the group has a recent sample."""
-    arrays = fleet.arrays
-    timeout_s = MAX_MISSED_SAMPLES * np.maximum(arrays.sample_interval_s[slots], fleet.step_s)
-    fresh = now_s - arrays.sampled_s[slots] <= timeout_s
-    silent: BoolArray = np.bincount(owner, fresh, minlength=n) == 0
-    return silent
-
-
 def _over_budget(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
     """bool (n, 2) each: whether the violation ratio is above its target, and too far above it for widening."""
     accepted, ratio = np.array(options.target_violation), groups.violation_ratio()
     enough = (groups.judged >= MIN_JUDGED_SAMPLES)[:, np.newaxis]
     return enough & (ratio > accepted), enough & (ratio > 2.0 * accepted)
-
-
-def _group_max(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
-    """float64 (n, ...): maximum by group, NaN where nothing is known."""
-    most = np.full((n, *amounts.shape[1:]), np.nan)
-    np.fmax.at(most, owner, amounts)
-    return most
-
-
-def _leading(
-    slots: IntArray, owner: IntArray, cpu_cores: FloatArray, largest: FloatArray, cold_start: FloatArray
-) -> IntArray:
-    """int64 (n,): slot with the largest CPU demand in each group, the first among equals; -1 for no running one."""
-    leading = np.full(len(cold_start), -1)
-    leads = np.flatnonzero(cpu_cores == largest[owner])[::-1]
-    leading[owner[leads]] = slots[leads]
-    leading[cold_start > largest] = -1
-    return leading

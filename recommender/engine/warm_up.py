@@ -8,8 +8,12 @@ from recommender.compiling import compile_in_subprocess
 from recommender.engine.containers import NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.judging import judge
 from recommender.engine.keys import Instance
+from recommender.engine.options import RailOptions
 from recommender.engine.seen import Samples
+from recommender.engine.situation import assess
+from recommender.engine.tally import Report
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
@@ -38,15 +42,15 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         now_s = cell * step_s
         fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
-    members, ones = list(fleet), np.ones((CONTAINERS, 2))
-    fleet.judge(slots := slots_of(members), ones, ones)
+    members = list(fleet)
     fleet.relabel(members)  # as after a restart
-    fleet.update_history(slots)
+    fleet.update_history(slots := slots_of(members))
     for member in members:
         member.history.observe_oom(now_s, 1e9)
         member.history.estimate()
     groups = GroupArrays(slots=CONTAINERS)
-    groups.judge(slots, np.zeros((CONTAINERS, 2), bool))
+    judge(fleet, groups, slots, (0.0, 0.0), Report(), now_s)
+    assess(fleet, groups, np.ones((CONTAINERS, 2)), np.ones(CONTAINERS, bool), (), now_s, RailOptions())
     groups.record_memory(slots, np.zeros(CONTAINERS), np.zeros(CONTAINERS), now_s)
 
 

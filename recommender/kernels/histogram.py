@@ -219,14 +219,9 @@ def add_memory(
 
 @njit(cache=True, nogil=True)
 def observe(
-    cpu: Histogram,
-    memory: Histogram,
-    window_s: float,
-    cpu_cores: float,
-    memory_bytes: float,
-    time_s: float,
+    cpu: Histogram, memory: Histogram, window_s: float, cpu_cores: float, memory_bytes: float, time_s: float,
     state: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     """Add a sample, of at least zero, and an OOM if it is the first of a run of samples above the memory in force.
 
     `time_s`, unix seconds, is later than the previous one; `cpu`, `memory` and `state`, float64 (N_STATE,), are OUT.
@@ -267,15 +262,9 @@ def observe_grid(
 
 @njit(cache=True, nogil=True)
 def advance(
-    histograms: FloatArray,
-    window_s: float,
-    usage: FloatArray,
-    requests: FloatArray,
-    timestamps: IntArray,
-    decisions: IntArray,
-    state: FloatArray,
-    allocations: FloatArray,
-) -> None:
+    histograms: FloatArray, window_s: float, usage: FloatArray, requests: FloatArray, timestamps: IntArray,
+    decisions: IntArray, state: FloatArray, allocations: FloatArray,
+) -> None:  # fmt: skip
     """Add the samples of a `Block`, and decide at its decision points.
 
     `requests`, float64 (n, 2), are in force until the first decision; `histograms`, `state`, float64 (N_STATE,), and

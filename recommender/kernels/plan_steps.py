@@ -110,15 +110,9 @@ def rule_request(k: int, rule: int, resource: int, state: PlanArrays) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def update_correction(
-    k: int,
-    expert: int,
-    resource: int,
-    amount: float,
-    in_force: float,
-    decided: bool,
-    weights: Weights,
+    k: int, expert: int, resource: int, amount: float, in_force: float, decided: bool, weights: Weights,
     state: PlanArrays,
-) -> None:
+) -> None:  # fmt: skip
     """Update the correction of an expert by a sample and what was in force for it, both in floors.
 
     `decided`: there was a decision since the previous sample; without one, more correction could not have helped.
@@ -272,17 +266,9 @@ def decide_each(slots: IntArray, tables: IntArray, state: PlanArrays, expected: 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def replay_run(
-    k: int,
-    table: int,
-    amounts: FloatArray,
-    phases: IntArray,
-    decisions: BoolArray,
-    lead: int,
-    state: PlanArrays,
-    expected: Expected,
-    weights: Weights,
-    asked: FloatArray,
-) -> None:
+    k: int, table: int, amounts: FloatArray, phases: IntArray, decisions: BoolArray, lead: int, state: PlanArrays,
+    expected: Expected, weights: Weights, asked: FloatArray,
+) -> None:  # fmt: skip
     """Replay the samples of one container, float64 (n, resources) in floors, NaN in gaps, and decide before some.
 
     `decisions`, bool (n + 1,), are the samples to decide before; the last is after all of them. A decision is in force

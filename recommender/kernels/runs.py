@@ -15,16 +15,9 @@ from recommender.kernels import FloatArray, IntArray
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def peak_after_nearest(
-    here: NDArray[np.float32],
-    features: NDArray[np.float32],
-    cpu_cores: NDArray[np.float32],
-    starts: IntArray,
-    step_s: FloatArray,
-    passed_s: float,
-    ahead_s: FloatArray,
-    squared_distances: FloatArray,
-    peak_cores: FloatArray,
-) -> None:
+    here: NDArray[np.float32], features: NDArray[np.float32], cpu_cores: NDArray[np.float32], starts: IntArray,
+    step_s: FloatArray, passed_s: float, ahead_s: FloatArray, squared_distances: FloatArray, peak_cores: FloatArray,
+) -> None:  # fmt: skip
     """Find the moment of each run that is nearest to `here`, the first of equal ones, and the peak use after it.
 
     `here`, float32 (p,), are the features of the other run at its latest sample, `passed_s` ago, scaled to equal
@@ -57,16 +50,9 @@ def peak_after_nearest(
 
 @njit(cache=True, nogil=True)
 def observe_memory(
-    slots: IntArray,
-    memory_bytes: FloatArray,
-    lead: int,
-    age_steps: IntArray,
-    largest_bytes: FloatArray,
-    octave_bytes: FloatArray,
-    lately_before: FloatArray,
-    rises: FloatArray,
-    again: bool,
-) -> None:
+    slots: IntArray, memory_bytes: FloatArray, lead: int, age_steps: IntArray, largest_bytes: FloatArray,
+    octave_bytes: FloatArray, lately_before: FloatArray, rises: FloatArray, again: bool,
+) -> None:  # fmt: skip
     """Add the next sample of each container, or `again` one of its latest step: of the first where there was none.
 
     Parameters

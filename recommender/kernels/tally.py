@@ -1,7 +1,6 @@
 """Totals of a container under an allocation: use, slack, shortage, violations; kills, and the work they lose.
 
 And statistics of the use in each cycle, by which the policies of the papers allocate; gaps are NaN and are skipped.
-For live groups of containers, counts of violations, and memory peaks.
 """
 
 from __future__ import annotations
@@ -11,18 +10,10 @@ import math
 import numpy as np
 from numba import njit
 
-from recommender.kernels import BoolArray, FloatArray, IntArray
+from recommender.kernels import FloatArray, IntArray
 from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 
 ROUNDING = 1e-12  # relative excess that counts as equal: far above float64 rounding, far below any measurement error
-
-"""After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
-
-VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
-"""Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
-
-PEAK_FACTOR = 1.02
-"""A peak that is exceeded by less is the same one."""
 
 # Indices into the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
@@ -34,14 +25,9 @@ KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 @njit(cache=True, nogil=True)
 def tally_allocations(
-    usage: FloatArray,
-    decisions: IntArray,
-    allocations: FloatArray,
-    sample_s: FloatArray,
-    tolerance: float,
-    sums: FloatArray,
-    counts: IntArray,
-) -> None:
+    usage: FloatArray, decisions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float,
+    sums: FloatArray, counts: IntArray,
+) -> None:  # fmt: skip
     """Compare every sample, float64 (n, 2) cores and bytes, from the first decision on with the allocation in force.
 
     `decisions`, int64 (d,), are increasing positions in 0..n-1, one or more, whose allocation, float64 (d, 2), holds
@@ -87,22 +73,15 @@ def tally_allocations(
 
 @njit(cache=True, nogil=True, inline="always")
 def after_kill(had_bytes: float) -> float:
-    """Floor of the allocation of a run after a kill at `had_bytes`."""
+    """Floor of the allocation of a run after a kill at `had_bytes`, as the VPA bumps it."""
     return max(had_bytes * BUMP_UP_RATIO, had_bytes + MIN_BUMP_UP_BYTES)
 
 
 @njit(cache=True, nogil=True)
 def simulate_kills(
-    memory_bytes: FloatArray,
-    allocated: FloatArray,
-    limit_bytes: FloatArray,
-    sample_s: FloatArray,
-    first: int,
-    restart_s: float,
-    checkpoint_every_s: float,
-    recreates: bool,
-    figures: FloatArray,
-) -> None:
+    memory_bytes: FloatArray, allocated: FloatArray, limit_bytes: FloatArray, sample_s: FloatArray, first: int,
+    restart_s: float, checkpoint_every_s: float, recreates: bool, figures: FloatArray,
+) -> None:  # fmt: skip
     """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
     The earlier samples only add to the age of the run. A kill loses the work since the last checkpoint and the restart,
@@ -140,14 +119,9 @@ def simulate_kills(
 
 @njit(cache=True, nogil=True)
 def cycle_statistics(
-    usage: FloatArray,
-    starts: IntArray,
-    ends: IntArray,
-    peak: FloatArray,
-    mean: FloatArray,
-    spread: FloatArray,
+    usage: FloatArray, starts: IntArray, ends: IntArray, peak: FloatArray, mean: FloatArray, spread: FloatArray,
     counts: IntArray,
-) -> None:
+) -> None:  # fmt: skip
     """Largest, mean and population standard deviation of each column over stretches of samples.
 
     `usage` is float64 (n, c); a row whose first column is NaN is a gap. Stretch i holds the rows starts[i] up to but
@@ -182,36 +156,3 @@ def cycle_statistics(
             peak[stretch, column] = largest
             mean[stretch, column] = first_mean + residue / present
             spread[stretch, column] = math.sqrt(max(0.0, squares / present - (residue / present) ** 2))
-
-
-@njit(cache=True, nogil=True)
-def count_violations(groups: IntArray, violates: BoolArray, violations: FloatArray, judged: FloatArray) -> None:
-    """Count samples of groups, int64 (m,), one after the other, and which of their resources violate, bool (m, 2).
-
-    `violations` and `judged` are IN OUT float64 (n, 2) and (n,): discounted counts of violations, and of samples.
-    """
-    for k in range(len(groups)):
-        group = groups[k]
-        for resource in range(violates.shape[1]):
-            violations[group, resource] = violations[group, resource] * VIOLATION_DISCOUNT + violates[k, resource]
-        judged[group] = judged[group] * VIOLATION_DISCOUNT + 1.0
-
-
-@njit(cache=True, nogil=True)
-def record_peaks(
-    groups: IntArray,
-    used_bytes: FloatArray,
-    ages_s: FloatArray,
-    peak_bytes: FloatArray,
-    peak_age_s: FloatArray,
-) -> None:
-    """Record memory usage, float64 (m,), of containers of these ages.
-
-    `peak_bytes` and `peak_age_s` are IN OUT float64 (n, days) and (n,): peaks of each day, today's first, and the age
-    at the largest.
-    """
-    for k in range(len(groups)):
-        group = groups[k]
-        if used_bytes[k] > peak_bytes[group].max() * PEAK_FACTOR:
-            peak_age_s[group] = ages_s[k]
-        peak_bytes[group, 0] = max(peak_bytes[group, 0], used_bytes[k])

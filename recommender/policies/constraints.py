@@ -77,12 +77,12 @@ def constrain(
 
     CPU of the containers in `whole_cores` is rounded up to whole cores.
     """
-    names = sorted(name for name in estimates if rules_of(name).mode != "Off")
-    minimum = pod_share(shared.pod_minimum, len(names))
+    rules = {name: of_it for name in sorted(estimates) if (of_it := rules_of(name)).mode != "Off"}
+    minimum = pod_share(shared.pod_minimum, len(rules))
     return tuple(
-        _constrained(name, estimates[name], rules_of(name), shared, minimum, name in whole_cores)
-        for name in names
-        if rules_of(name).controlled
+        _constrained(name, estimates[name], of_it, shared, minimum, name in whole_cores)
+        for name, of_it in rules.items()
+        if of_it.controlled
     )
 
 
@@ -121,8 +121,8 @@ def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     """
     if containers == 0:
         return pod_minimum
-    cpu, memory = (math.floor(pod_minimum[i] * WHOLE_UNITS[i] / containers + ROUNDING_TOLERANCE) for i in (CPU, MEMORY))
-    return cpu / WHOLE_UNITS[CPU], float(memory)
+    cpu_millicores = math.floor(pod_minimum[CPU] * WHOLE_UNITS[CPU] / containers + ROUNDING_TOLERANCE)
+    return cpu_millicores / WHOLE_UNITS[CPU], float(math.floor(pod_minimum[MEMORY] / containers + ROUNDING_TOLERANCE))
 
 
 def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[str]) -> frozenset[str]:

@@ -16,9 +16,10 @@ from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Workloa
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.persistence import keep
 from recommender.engine.seen import GroupStart, Memory, Samples, Seen
-from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_SAMPLES, SILENT
+from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, SILENT
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
+from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample

@@ -86,13 +86,10 @@ def test_the_age_of_a_peak_is_that_of_the_run_and_changes_with_a_clearly_higher_
 def test_containers_of_a_group_recorded_together_count_as_one_by_one(drawn: list[tuple[int, float, float]]) -> None:
     together, apart = arrays(3), arrays(3)
     owner, used, age_s = (np.array(part) for part in zip(*drawn, strict=True))
-    violates = np.column_stack([used > 3.0, used > 6.0])
     together.record_memory(owner, used, age_s, NOW_S)
-    together.judge(owner, violates)
     for at in range(len(drawn)):
         one = slice(at, at + 1)
         apart.record_memory(owner[one], used[one], age_s[one], NOW_S)
-        apart.judge(owner[one], violates[one])
     for slot in range(3):
         for name, part in together.of(slot).items():
             np.testing.assert_array_equal(part, apart.of(slot)[name], err_msg=name)
@@ -100,23 +97,11 @@ def test_containers_of_a_group_recorded_together_count_as_one_by_one(drawn: list
 
 def test_samples_of_ten_thousand_pods_of_one_vpa_are_counted_in_milliseconds() -> None:
     groups, owner = arrays(1), np.zeros(10_000, np.int64)
-    used, violates = np.full(len(owner), GIB), np.zeros((len(owner), 2), bool)
+    used = np.full(len(owner), GIB)
     for _ in range(2):  # the first call may compile
         began_s = time.process_time()
-        groups.judge(owner, violates)
         groups.record_memory(owner, used, used, NOW_S)
     assert time.process_time() - began_s < 0.05
-
-
-def test_the_violation_ratio_rests_on_a_few_hundred_of_the_latest_samples() -> None:
-    groups = arrays(2)
-    assert groups.violation_ratio().tolist() == [[0.0, 0.0]] * 2
-    groups.judge(np.array([0, 0, 0, 0]), np.array([[True, False]] + [[False, False]] * 3))
-    assert groups.violation_ratio()[0] == pytest.approx([0.25, 0.0], rel=0.01)
-    for _ in range(2000):
-        groups.judge(ONE, np.array([[False, True]]))
-    assert groups.violation_ratio()[0] == pytest.approx([0.0, 1.0], abs=0.01)
-    assert groups.judged[0] == pytest.approx(400.0, rel=0.01)
 
 
 def test_the_floor_after_an_oom_kill_holds_for_a_week() -> None:
@@ -288,7 +273,7 @@ def eventful_groups() -> Groups:
         kept.publish(slot, (1.0 + at, (4 - at) * GIB), (1.0, GIB), NOW_S + at)
     for day, gib in ((0, 4.0), (1, 2.0)):
         kept.record_memory(np.array([slot]), np.array([gib * GIB]), np.array([30.0]), NOW_S + day * DAY_S)
-    kept.judge(np.array([slot, slot]), np.array([[True, False], [False, False]]))
+    kept.violations[slot], kept.judged[slot] = (1.0, 0.0), 2.0
     kept.kill_floor_bytes[slot], kept.killed_s[slot], kept.established[slot] = 4.8 * GIB, NOW_S - 5.0, True
     groups.workload[slot] = "bert"
     return groups

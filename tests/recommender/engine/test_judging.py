@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.judging import is_saturated, judge
+from recommender.engine.judging import judge
 from recommender.engine.tally import Report
+from recommender.kernels.samples import is_saturated
 from recommender.policies.class_runs import ClassRuns
 from tests.recommender.engine.worked import GIB, NOTHING, NOW_S, World
 
@@ -25,14 +25,8 @@ def test_a_container_at_its_request_or_its_limit_is_saturated() -> None:
         (0.95, 1.0, math.nan, True), (1.05, 1.0, math.nan, True), (0.9, 1.0, math.nan, False),
         (1.5, 1.0, 2.0, False), (1.9, 1.0, 2.0, True), (3.0, math.nan, math.nan, False), (3.0, math.nan, 3.0, True),
     ]  # fmt: skip
-    *amounts, wanted = map(np.array, zip(*cases, strict=True))
-    assert is_saturated(*amounts).tolist() == wanted.tolist()
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 100.0), amount, amount), min_size=1, max_size=20))
-def test_containers_are_saturated_together_as_one_by_one(cases: list[tuple[float, float, float]]) -> None:
-    alone = [had * 0.95 <= used <= had * 1.05 or used >= limit * 0.95 for used, had, limit in cases]
-    assert is_saturated(*np.array(cases).T).tolist() == alone
+    for used, had, limit, wanted in cases:
+        assert is_saturated.py_func(used, had, limit, 1.05) == wanted
 
 
 def judged(world: World, *slots: int) -> Report:
@@ -72,6 +66,19 @@ def test_only_containers_that_have_or_had_the_published_target_are_judged() -> N
         assert world.groups.judged[group] == is_judged, name
         assert world.groups.violations[group].tolist() == [float(is_judged), 0.0], name
     assert report.judged == sum(is_judged for *_, is_judged in JUDGED.values())
+
+
+def test_the_violation_ratio_rests_on_a_few_hundred_of_the_latest_samples() -> None:
+    world = World()
+    applied(world, HAS)
+    assert world.groups.violation_ratio().tolist() == [[0.0, 0.0]]
+    judged(world, *(world.add(requests=HAS, used=(cpu_cores, GIB)) for cpu_cores in (2.5, 1.0, 1.0, 1.0)))
+    assert world.groups.violation_ratio()[0] == pytest.approx([0.25, 0.0], rel=0.01)
+    short_of_memory = world.add(requests=HAS, used=(1.0, 5 * GIB))
+    for _ in range(2000):
+        judged(world, short_of_memory)
+    assert world.groups.violation_ratio()[0] == pytest.approx([0.0, 1.0], abs=0.01)
+    assert world.groups.judged[0] == pytest.approx(400.0, rel=0.01)
 
 
 def test_a_shortage_due_to_a_full_node_is_not_judged() -> None:

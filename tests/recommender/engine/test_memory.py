@@ -38,7 +38,7 @@ def wanted_gib(world: World, slot: int, options: RailOptions = OPTIONS) -> float
 
 
 def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: float) -> int:
-    slot = world.add(requests=(1.0, 8 * GIB))
+    slot = world.add(requests=(1.0, 8 * GIB), has_class=runs is not None)
     world.fleet.by_slot[slot].runs = runs
     world.fleet.memory.age_steps[slot] = age_steps
     world.fleet.memory.largest_bytes[slot] = largest_gib * GIB

@@ -13,16 +13,15 @@ from recommender.engine.situation import (
     DOUBTS,
     LITTLE_HISTORY,
     MIN_JUDGED_SAMPLES,
-    MIN_SATURATED_SAMPLES,
     NO_CONTAINER,
     NO_DOUBT,
     PHASE_UNKNOWN,
     SILENT,
     TOO_MANY_VIOLATIONS,
-    YOUNG_HEADROOM,
     Situation,
     assess,
 )
+from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES, YOUNG_HEADROOM
 from recommender.records import CPU, UNKNOWN_PHASE
 from tests.recommender.engine.worked import CYCLE, GIB, NOW_S, World
 

@@ -19,6 +19,7 @@ from recommender.engine.judging import judge
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
+from recommender.kernels.samples import is_throttled
 from recommender.policies.class_runs import INITIAL_LEVEL, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import CPU, Sample
@@ -39,14 +40,15 @@ def containers_with(**amounts: list[float]) -> ContainerArrays:
 
 
 def test_a_container_is_throttled_within_a_hundredth_of_its_limit_and_never_without_one() -> None:
-    arrays = containers_with(limits=[1.0, 1.0, 1.0, 1.0, math.nan])
-    found = arrays.is_throttled(np.arange(5), np.array([1.0, 0.995, 0.98, 1.02, 5.0]))
-    assert found.tolist() == [True, True, False, True, False]
+    found = [is_throttled.py_func(used_cores, 1.0, math.nan) for used_cores in (1.0, 0.995, 0.98, 1.02)]
+    assert found == [True, True, False, True]
+    assert not is_throttled.py_func(5.0, math.nan, math.nan)
 
 
 def test_a_container_is_not_throttled_if_it_used_as_much_when_it_had_room() -> None:
-    arrays = containers_with(limits=[1.0, 1.0, 1.0, 1.0, 2.0], unsaturated_cpu_cores=[1.0, 1.005, 1.5, math.nan, 1.5])
-    assert arrays.is_throttled(np.arange(5), np.full(5, 1.0)).tolist() == [False, False, True, True, False]
+    found = [is_throttled.py_func(1.0, 1.0, unsaturated_cores) for unsaturated_cores in (1.0, 1.005, 1.5, math.nan)]
+    assert found == [False, False, True, True]
+    assert not is_throttled.py_func(1.0, 2.0, 1.5)
 
 
 def test_from_the_second_throttled_sample_in_a_row_on_demand_exceeds_usage() -> None:

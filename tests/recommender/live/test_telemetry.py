@@ -71,7 +71,7 @@ def an_engine(containers: int) -> Any:
     """The parts of an engine that metrics read: containers, and violations and deferred resizes of its groups."""
     groups = GroupArrays()
     groups.grow(3)
-    groups.judge(np.array([0, 0, 1]), np.array([[True, False], [False, False], [False, False]]))
+    groups.judged[:2], groups.violations[0, 0] = (2.0, 1.0), 1.0
     groups.alive[:2], groups.deferred_since_s[:3] = True, (970.0, 950.0, 10.0)  # the third group is gone
     return SimpleNamespace(
         fleet=SimpleNamespace(members=range(containers)),
