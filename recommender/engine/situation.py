@@ -28,10 +28,7 @@ DOUBTS = (
 NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
 
 MIN_JUDGED_SAMPLES = 40
-"""A violation ratio over fewer samples is noise."""
-
-MATURE_SAMPLES = 40
-"""So many samples, and a cycle, are needed to know by which rule a container is cheapest: more time in long rounds."""
+"""Fewer samples tell neither a violation ratio nor which rule is the cheapest for a container."""
 
 MIN_SATURATED_SAMPLES = 4
 """Fewer samples near the request are noise."""
@@ -238,7 +235,7 @@ def _wanted_by_containers(
     the published CPU stays as long as it is enough.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
-    mature = decided & (from_experience | (arrays.samples[slots] >= max(fleet.cycle_samples, MATURE_SAMPLES)))
+    mature = decided & (from_experience | (arrays.samples[slots] >= max(fleet.cycle_samples, MIN_JUDGED_SAMPLES)))
     groups.established[owner[mature & ~from_experience]] = True
     has_mature = np.bincount(owner, mature, minlength=len(groups)) > 0
     young = ~mature & (has_mature | groups.established)[owner]

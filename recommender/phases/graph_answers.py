@@ -18,16 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import (
-    CENSORED,
-    DWELL_BUCKETS,
-    ENDED,
-    FOLLOWER_PRIOR_COUNT,
-    Context,
-    PhaseGraph,
-    Run,
-    min_steps,
-)
+from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
 from recommender.records import FloatArray
 
 OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
@@ -140,8 +131,8 @@ class GraphPredictor:
         number, others = {phase: at for at, phase in enumerate(latest.phases)}, len(latest.phases)
         graph = PhaseGraph(others + 1)
         for context, visits in self.graph.contexts.items():
-            phases, ended = tuple(number.get(phase, others) for phase in context.phases), visits.last_visits
-            following = {ENDED: ended, others: visits.following.total() - ended}
+            phases, last = tuple(number.get(phase, others) for phase in context.phases), visits.last_visits
+            following = {CENSORED: last, others: visits.following.total() - last}
             graph.add(Context(phases, context.dwells), following, visits.samples)
         return float(graph.remaining_steps()[Context(tuple(range(others)), latest.dwells).place])
 

@@ -12,7 +12,6 @@ from recommender.engine.options import RailOptions
 from recommender.engine.situation import (
     DOUBTS,
     LITTLE_HISTORY,
-    MATURE_SAMPLES,
     MIN_JUDGED_SAMPLES,
     MIN_SATURATED_SAMPLES,
     NO_CONTAINER,
@@ -193,7 +192,7 @@ def test_a_pod_that_replaces_all_others_keeps_the_published_cpu_while_it_is_enou
     world.fleet.arrays.used[young, CPU] = 0.7
     found = situation_of(world)
     assert found.wanted[0, CPU] == 0.7 * YOUNG_HEADROOM and not found.keeps_published.any(), "only while it is enough"
-    for samples, cores in ((CYCLE, 0.7 * YOUNG_HEADROOM), (MATURE_SAMPLES, 4.0)):
+    for samples, cores in ((CYCLE, 0.7 * YOUNG_HEADROOM), (MIN_JUDGED_SAMPLES, 4.0)):
         world.fleet.arrays.samples[young] = samples
         assert situation_of(world).wanted[0, CPU] == cores, "a cycle of few samples is not enough"
 
