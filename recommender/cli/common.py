@@ -85,10 +85,10 @@ def check_parquet_target(path: str | Path) -> None:
     check_target(path)
 
 
-def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[Path]) -> None:
-    """Refuse a file to write that is one of those read, or is to be written twice."""
+def refuse_overwriting(outputs: Iterable[str | Path | None], inputs: Iterable[Path]) -> None:
+    """Refuse a file to write, None for none, that is one of those read, or is to be written twice."""
     taken = {os.path.realpath(file) for file in inputs}
-    for path in outputs:
+    for path in (output for output in outputs if output):
         if (target := os.path.realpath(path)) in taken:
             raise Misuse(f"{path}: this command reads it, or writes it twice. Name another file to write.")
         taken.add(target)

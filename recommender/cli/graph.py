@@ -77,7 +77,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
     top1 is the share of correct predictions, log_loss the mean of -ln p of the actual phase, where the probabilities of
     all phases but the present one sum to one. A phase that the graph has never seen counts as p = 0.001.
     """
-    _refuse_overwriting(json_path, graph, sequences)
+    refuse_overwriting((json_path,), (graph, sequences))
     result = GraphPredictor(_load(graph)).score(_read(sequences))
     if json_path is not None:
         return _write_json(asdict(result), json_path)
@@ -108,7 +108,7 @@ def draw(graph: Path, output: Path) -> None:
 @JSON
 def prototypes_command(sequences: Path, json_path: str | None) -> None:
     """Show the paths of executions through the phases, repeats and alternations collapsed."""
-    _refuse_overwriting(json_path, sequences)
+    refuse_overwriting((json_path,), (sequences,))
     runs = _read(sequences)
     found = prototypes(runs)
     if json_path is not None:
@@ -135,7 +135,7 @@ def explain_command(graph: Path, sequences: Path, container: str | None, json_pa
     Each row matches more of the present context than the row above: how many runs of the graph match, and which phase
     followed. A row counts by its weight, the rest goes to the row above; the last rows are the container's own runs.
     """
-    _refuse_overwriting(json_path, graph, sequences)
+    refuse_overwriting((json_path,), (graph, sequences))
     loaded, runs = _load(graph), _runs_of_one(sequences, container)
     explanation = GraphPredictor(loaded).explain(runs)
     if json_path is not None:
@@ -183,11 +183,6 @@ def _load(path: Path) -> PhaseGraph:
     if not graph.containers:
         raise BadArtifact(f"{path}: the graph is empty. Fit it on sequences first.")
     return graph
-
-
-def _refuse_overwriting(json_path: str | None, *inputs: Path) -> None:
-    if json_path is not None:
-        refuse_overwriting((json_path,), inputs)
 
 
 def _write_json(result: Any, path: str) -> None:

@@ -448,4 +448,4 @@ class Engine:
             given = self.groups.arrays.given[slot]
             if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
                 fleet.arrays.unsaturated_cpu_cores[member.slot] = given[CPU]
-                fleet.foresight.follow_own_use(member.slot)
+                fleet.foresight.follow_own_use(member.slot, given[CPU])

@@ -128,9 +128,14 @@ class PhaseForesight:
         self.state.reset(slot)
         self._plan.follow(slot, usage[:, DECIDED], labels, np.zeros(len(usage) + 1, bool))
 
-    def follow_own_use(self, slot: int) -> None:
-        """Let the rule of the latest samples decide for a container until the plan would have been cheaper."""
-        self.state.now.chosen[slot, CPU] = SHORT_WINDOW
+    def follow_own_use(self, slot: int, cpu_cores: float) -> None:
+        """Let the rule of the latest samples decide for a container until the plan would have been cheaper.
+
+        It counts as warmed up, with this usage: during warm-up the largest request wins, then the plan.
+        """
+        state, used, samples = self.state.now, cpu_cores / FLOORS[CPU], 2 * WARM_UP_SAMPLES
+        state.chosen[slot, CPU], state.samples[slot] = SHORT_WINDOW, samples
+        state.recent[slot, :, CPU], state.total[slot, CPU] = used, samples * used
 
     def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""

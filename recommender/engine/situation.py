@@ -29,7 +29,7 @@ DOUBTS = (
 NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
 
 MIN_JUDGED_SAMPLES = 40
-"""A violation ratio over fewer samples is noise."""
+"""Fewer samples tell neither a violation ratio nor which rule is the cheapest for a container."""
 
 
 @dataclass
@@ -131,13 +131,13 @@ def assess(
     `cold_start`, float64 (n, 2): what containers without samples are to have, NaN where that is unknown; for
     `cold_start_promised`, bool (n,), see `Situation.promised`.
     """
-    n, arrays = len(groups), fleet.arrays
+    n, arrays, mature_samples = len(groups), fleet.arrays, max(fleet.cycle_samples, MIN_JUDGED_SAMPLES)
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
     wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
     counts, largest = np.zeros((6, n), np.int64), np.full((4, n), np.nan)
     kernel.demand_of_groups(
-        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, fleet.cycle_samples, UNKNOWN_PHASE,
+        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, mature_samples, UNKNOWN_PHASE,
         VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(kernel.DemandArrays), groups.published,
         groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
     )  # fmt: skip

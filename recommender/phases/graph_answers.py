@@ -18,16 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import (
-    CENSORED,
-    DWELL_BUCKETS,
-    ENDED,
-    FOLLOWER_PRIOR_COUNT,
-    Context,
-    PhaseGraph,
-    Run,
-    min_steps,
-)
+from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
 from recommender.records import FloatArray
 
 OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
@@ -135,21 +126,15 @@ class GraphPredictor:
             )
         return GraphScore(len(correct), float(np.mean(correct)), float(np.mean(losses)))
 
-    def _remaining_steps(self, context: Context) -> float:
-        """Expected further dwell in a context; the phases are numbered anew, as tables grow with the cube of those."""
-        contexts = self.graph.contexts
-        phases = {phase for known, visits in contexts.items() for phase in (*known.phases, *visits.following)}
-        present = {*phases, *context.phases} - {ENDED, CENSORED}
-        number = {ENDED: ENDED, CENSORED: CENSORED} | {phase: at for at, phase in enumerate(sorted(present))}
-
-        def renumbered(known: Context) -> Context:
-            return Context(tuple(number[phase] for phase in known.phases), known.dwells)
-
-        graph = PhaseGraph(len(present))
-        for known, visits in contexts.items():
-            following = {number[phase]: times for phase, times in visits.following.items()}
-            graph.add(renumbered(known), following, visits.samples)
-        return float(graph.remaining_steps()[renumbered(context).place])
+    def _remaining_steps(self, latest: Context) -> float:
+        """Expected further dwell in a context. All other phases count as one: tables grow with the cube of phases."""
+        number, others = {phase: at for at, phase in enumerate(latest.phases)}, len(latest.phases)
+        graph = PhaseGraph(others + 1)
+        for context, visits in self.graph.contexts.items():
+            phases, last = tuple(number.get(phase, others) for phase in context.phases), visits.last_visits
+            following = {CENSORED: last, others: visits.following.total() - last}
+            graph.add(Context(phases, context.dwells), following, visits.samples)
+        return float(graph.remaining_steps()[Context(tuple(range(others)), latest.dwells).place])
 
     def _after(self, runs: Sequence[Run]) -> FloatArray:
         """float64 (phases + 1,): probability of each phase, and of the end, if the present run ends."""

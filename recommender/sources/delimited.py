@@ -65,12 +65,10 @@ def open_csv(file: Path, resolve: Resolve) -> Reader:
 
 def _compression(file: Path) -> float:
     """How much longer the text of a gzipped file is: eight times, as usual for metrics, or as at its beginning."""
-    with file.open("rb") as stream:
-        compressed = stream.read(HEAD_BYTES)
     head = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    text = head.decompress(compressed, HEAD_BYTES)
-    read_bytes = len(compressed) - len(head.unconsumed_tail) - len(head.unused_data)
-    return max(8.0, len(text) / read_bytes)
+    with file.open("rb") as stream:
+        text = head.decompress(compressed := stream.read(HEAD_BYTES), HEAD_BYTES)
+    return max(8.0, len(text) / (len(compressed) - len(head.unconsumed_tail) - len(head.unused_data)))
 
 
 def read_header(file: Path) -> Header:

@@ -191,8 +191,9 @@ def test_a_pod_that_replaces_all_others_keeps_the_published_cpu_while_it_is_enou
     world.fleet.arrays.used[young, CPU] = 0.7
     found = situation_of(world)
     assert found.wanted[0, CPU] == 0.7 * YOUNG_HEADROOM and not found.keeps_published.any(), "only while it is enough"
-    world.fleet.arrays.samples[young] = CYCLE
-    assert situation_of(world).wanted[0, CPU] == 4.0, "once mature it decides"
+    for samples, cores in ((CYCLE, 0.7 * YOUNG_HEADROOM), (MIN_JUDGED_SAMPLES, 4.0)):
+        world.fleet.arrays.samples[young] = samples
+        assert situation_of(world).wanted[0, CPU] == cores, "a cycle of few samples is not enough"
 
 
 def test_a_young_container_beside_a_mature_one_does_not_keep_the_published_cpu() -> None:

@@ -16,6 +16,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.options import Options
 from recommender.engine.seen import Memory, Samples
+from recommender.engine.situation import MIN_JUDGED_SAMPLES
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Block, Sample
 
@@ -41,7 +42,7 @@ class World:
         instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
         self.fleet.observe(Samples.of([(instance, Sample(NOW_S, 0.5, GIB))]))
         slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
-        mature = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
+        mature = {"decided_by": BY_FORECAST, "samples": MIN_JUDGED_SAMPLES, "phase": 1, "wanted": (0.5, GIB)}
         for name, value in {"group": group, **mature, **state}.items():
             getattr(arrays, name)[slot] = value
         return slot

@@ -110,11 +110,11 @@ def test_the_profile_of_a_vpa_with_the_name_of_a_class_is_not_deleted_with_the_c
 ) -> None:
     api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="t")
     watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
-    store = ProfileStore(api, Scope(), watch)
+    store = ProfileStore(api, watch, None, Scope().covers)
     for name, owners in (("class.a", [{"uid": "u"}]), ("class.b", [])):
         watch._put({"metadata": {"namespace": "ns", "name": name, "ownerReferences": owners}})
     for name in ("a", "b"):
-        store.write_class_profile(ObjectKey("ns", name), None)
+        store.write_class(ObjectKey("ns", name), None)
     assert [(how, path) for how, path, *_ in server.requests] == [("DELETE", path_of(PROFILES, "ns", "class.b"))]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 
-from harm_bench.playing import START_S, Contender, Play
+from harm_bench.playing import START_S, TICK_S, Contender, Play
 from harm_bench.simulated.cluster import Distortion, Usage, clock_ahead, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
@@ -97,10 +97,10 @@ LOADS: dict[str, Use] = {
 
 
 @cache
-def evictions(contender: Contender) -> dict[float, list[int]]:
+def evictions(contender: Contender, round_s: float = TICK_S) -> dict[float, list[int]]:
     """Evictions of each load until each hour."""
     workloads = [web(use, namespace=f"ns-{number}") for number, use in enumerate(LOADS.values())]
-    play = Play(contender, workloads)
+    play = Play(contender, workloads, round_s=round_s)
     hours = (SETTLED_H, 2.0, 2.5)
     return {hour: [tally_of(workload).evictions for workload in play.until(hour).cluster.workloads] for hour in hours}
 
@@ -113,6 +113,10 @@ def test_a_settled_load_is_evicted_no_more_often_than_under_the_default_recommen
 def test_a_new_workload_is_evicted_no_more_often_than_under_the_default_recommender() -> None:
     ours, default = (np.array(evictions(one)[2.0]) for one in CONTENDERS)
     assert [load for load, worse in zip(LOADS, ours > default, strict=True) if worse] == []
+
+
+def test_with_rounds_as_long_as_those_of_the_default_recommender_the_same_pods_are_evicted() -> None:
+    assert evictions("ours", 60.0) == evictions("default")
 
 
 def test_a_pod_with_a_steady_load_is_resized_at_most_twice_an_hour() -> None:
@@ -228,10 +232,10 @@ class Outcome(NamedTuple):
 
 
 @cache
-def an_hour_after_restart(ending: Ending, hour: float) -> dict[UpdateMode, Outcome]:
+def an_hour_after_restart(ending: Ending, hour: float, round_s: float = TICK_S) -> dict[UpdateMode, Outcome]:
     """Results by mode: a recommender ends at this hour and another one starts."""
     workloads = [web(LOADING, (1.0, 5 * GIB), mode, namespace=mode.lower()) for mode in MODES]
-    play = Play("ours", workloads).until(hour)
+    play = Play("ours", workloads, round_s=round_s).until(hour)
     ours, before = play.recommender, [disturbances(tally_of(workload)) for workload in workloads]
     if ending in ("stopped", "profiles lost"):
         ours.stop()
@@ -256,6 +260,12 @@ def test_a_restarted_recommender_disturbs_pods_no_more_than_one_that_keeps_runni
 ) -> None:
     after, without = an_hour_after_restart(ending, hour)[mode], an_hour_after_restart("none", hour)[mode]
     assert after.disturbances <= without.disturbances
+
+
+@pytest.mark.parametrize("round_s", [30.0, 60.0])
+def test_lost_profiles_cost_no_resizes_with_longer_rounds_either(round_s: float) -> None:
+    after, without = an_hour_after_restart("profiles lost", 1.0, round_s), an_hour_after_restart("none", 1.0, round_s)
+    assert [after[mode].disturbances - without[mode].disturbances for mode in MODES] == [0, 0]
 
 
 @pytest.mark.parametrize("mode", MODES)
