@@ -55,6 +55,7 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
 
 
 def whole_seconds(times_s: FloatArray) -> IntArray:
+    """int64 (n,): these times in seconds, halves rounded up."""
     return np.floor(times_s + 0.5).astype(np.int64)
 
 

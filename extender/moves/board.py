@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from extender.gangs.affinity import VOLUMES
 from extender.gangs.member import Member, NodeCapacity
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
@@ -112,9 +114,8 @@ class Board:
 
     def cores(self, amounts: Floats) -> Floats:
         """(n,): the CPU cores of amounts by resource, (resources, n)."""
-        rows = [row for name, row in self.node_arrays.resources.items() if name == CPU]
-        cores: Floats = amounts[rows].sum(axis=0)
-        return cores
+        cpu = self.node_arrays.resources.get(CPU)
+        return np.zeros(amounts.shape[1]) if cpu is None else amounts[cpu].copy()
 
     def name(self, worker: int) -> str:
         return self.node_arrays.nodes[worker].node.name

@@ -35,12 +35,6 @@ WORKING_SET, SATURATED, RECENT, LEAST = range(4)
 """Largest bytes and cores, NaN where nothing is known, see `engine.situation.Situation`; and `least_bytes`."""
 
 
-@njit(cache=True, nogil=True, inline="always")
-def larger(one: float, other: float) -> float:
-    """The larger amount, or that which is not NaN."""
-    return one if one >= other or math.isnan(other) else other
-
-
 @njit(cache=True, nogil=True)
 def demand_of_groups(
     slots: IntArray, decided: BoolArray, from_experience: BoolArray, mature_samples: int, unknown_phase: int,
@@ -75,7 +69,7 @@ def demand_of_groups(
                 keeps_published[group] = True
         if cores > wanted[group, 0] or (math.isnan(wanted[group, 0]) and not math.isnan(cores)):
             wanted[group, 0], leading[group] = cores, slot
-        wanted[group, 1] = larger(wanted[group, 1], memory_bytes)
+        wanted[group, 1] = np.fmax(wanted[group, 1], memory_bytes)
         youngest_s[group] = min(youngest_s[group], max(0.0, now_s - c.start_cell[slot] * step_s))
         counts[RUNNING, group] += 1
         counts[DEMANDS, group] += not (math.isnan(cores) or math.isnan(memory_bytes))
@@ -84,9 +78,9 @@ def demand_of_groups(
         counts[HEARD, group] += now_s - c.sampled_s[slot] <= timeout_s
         counts[UNPROMISED, group] += not c.promised[slot]
         counts[EXPERIENCED, group] += from_experience[k]
-        largest[WORKING_SET, group] = larger(largest[WORKING_SET, group], c.used[slot, 1])
+        largest[WORKING_SET, group] = np.fmax(largest[WORKING_SET, group], c.used[slot, 1])
         if c.saturated_samples[slot] >= MIN_SATURATED_SAMPLES:
-            largest[SATURATED, group] = larger(largest[SATURATED, group], c.requests[slot, 0])
-        peak_cores = larger(c.cycle_cpu_cores[slot, 0], c.cycle_cpu_cores[slot, 1])
-        largest[RECENT, group] = larger(largest[RECENT, group], peak_cores)
-        largest[LEAST, group] = larger(largest[LEAST, group], c.least_bytes[slot])
+            largest[SATURATED, group] = np.fmax(largest[SATURATED, group], c.requests[slot, 0])
+        peak_cores = np.fmax(c.cycle_cpu_cores[slot, 0], c.cycle_cpu_cores[slot, 1])
+        largest[RECENT, group] = np.fmax(largest[RECENT, group], peak_cores)
+        largest[LEAST, group] = np.fmax(largest[LEAST, group], c.least_bytes[slot])
