@@ -51,12 +51,12 @@ class Learned:
     occupancy: FloatArray
 
 
-def by_encoder(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
+def by_encoder(series: Sequence[UsageSeries], seed: int, features: Sequence[str] = USAGE_FEATURES) -> tuple[Label, int]:
     """Phases as in the recommender: clusters of CRBM codes."""
-    detector, _ = fit_detector(series, DetectorOptions(USAGE_FEATURES, phases=PHASES, seed=seed), CYCLE_SAMPLES)
+    detector, _ = fit_detector(series, DetectorOptions(tuple(features), phases=PHASES, seed=seed), CYCLE_SAMPLES)
 
     def label(one: UsageSeries) -> IntArray:
-        labels = detector.trace(one).labels[one.present]
+        labels = detector.trace(one)[one.present]
         return np.where(labels < 0, detector.n_phases, labels)
 
     return label, detector.n_phases + 1

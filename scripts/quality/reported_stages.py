@@ -11,9 +11,9 @@ import pandas as pd
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import adjusted_mutual_info_score
 
-from quality.cpu import Label, Phases, Row, folds, phasewise_rule, untrained
+from quality.cpu import TARGET, Label, Learned, Phases, Row, Rule, folds, no_phases, phasewise_rule, untrained
 from quality.plain_features import StageClusters, stage_features
-from recommender.records import IntArray, UsageSeries
+from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
 
 TREES, MIN_SAMPLES_LEAF = 200, 5
 PHASES_OF_A_CLASS, PHASES_OF_ALL = 6, 24
@@ -51,8 +51,36 @@ class ReportedStages:
         trees.fit(facts, np.concatenate([self.of(one) for one in series]))
         return lambda one: trees.predict(stage_features(one.usage[one.present])), len(self.names) + 1
 
-    def rows(self) -> dict[str, Row]:
+    def of_others(self, series: Sequence[UsageSeries], _learned: Learned, _seed: int) -> Rule:
+        """What the stage of a sample needed in 95 % of the samples of other containers, in force when it begins."""
+        level_of = self._levels(series)
+        unknown = max(level_of.values())
+        return lambda one, *_: np.array([level_of.get(stage, unknown) for stage in self.of(one)])
+
+    def of_itself(self, one: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
+        """What the stage of a sample needs in 95 % of the samples of this container, the coming ones included."""
+        level_of = self._levels([one])
+        return np.array([level_of[stage] for stage in self.of(one)])
+
+    def _levels(self, series: Sequence[UsageSeries]) -> dict[int, float]:
+        """Stage -> cores that at most `TARGET` of its samples violate."""
+        cores = np.concatenate([one.usage[one.present, CPU] for one in series])
+        stages = np.concatenate([self.of(one) for one in series])
+        met = 1.0 - TARGET[CPU]
         return {
+            int(stage): float(np.quantile(cores[stages == stage], met, method="higher")) / VIOLATION_TOLERANCE
+            for stage in np.unique(stages)
+        }
+
+    def references(self) -> dict[str, Row]:
+        """What knowing the stage of every sample in advance is worth, without a limit to the number of changes."""
+        return {
+            "oracle of stages, levels of other containers": Row(self.of_others, no_phases),
+            "oracle of stages and of the container's own levels": Row(untrained(self.of_itself), no_phases),
+        }
+
+    def rows(self) -> dict[str, Row]:
+        return self.references() | {
             "phases replaced by the stages that jobs reported": Row(untrained(phasewise_rule()), self.as_reported),
             "phases replaced by those stages as trees recognise them": Row(
                 untrained(phasewise_rule()), self.recognised
