@@ -70,12 +70,13 @@ class ClusterRules:
 
 
 def fixed_limits(declared_bytes: FloatArray, limits: MemoryLimits) -> FloatArray:
-    """Part of the memory limit below which use never kills, float64 (n,), from the declared limit, NaN without one."""
-    if limits == "follow":
-        return np.zeros(len(declared_bytes))
+    """Part of the memory limit below which use never kills, float64 (n,), from the declared limit, NaN without one.
+
+    Where none is declared, none follows: the VPA scales limits and sets no new ones.
+    """
     if limits == "none":
         return np.full(len(declared_bytes), np.inf)
-    return np.where(np.isnan(declared_bytes), np.inf, declared_bytes)
+    return np.where(np.isnan(declared_bytes), np.inf, 0.0 if limits == "follow" else declared_bytes)
 
 
 def interval_s(series: UsageSeries) -> float:
@@ -172,4 +173,9 @@ def judge_run(
     wanted = (declared[judged] * sample_s[judged, np.newaxis]).sum(axis=0)
     kills = int(figures[kernel.KILLS])
     reserved, lost = figures[kernel.RESERVED : kernel.RESERVED + 2], figures[kernel.LOST : kernel.LOST + 2]
-    return RunTally(1, int(kills > 0), kills, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))
+    return RunTally(
+        int(np.isfinite(fixed_bytes).any()),
+        int(kills > 0),
+        kills,
+        *(amounts_of(amounts) for amounts in (wanted, reserved, lost)),
+    )

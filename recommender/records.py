@@ -224,7 +224,7 @@ class Tally:
 class RunTally:
     """How one run (or, summed, many) fared; pairs are core-seconds and byte-seconds."""
 
-    runs: int = 0
+    runs: int = 0  # of those with a memory limit, above which use kills
     killed_runs: int = 0
     kills: int = 0
     declared: tuple[float, float] = (0.0, 0.0)

@@ -14,7 +14,8 @@ from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, MemoryLimits, interval_s
-from recommender.records import OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.records import MEMORY, OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.simulate.playing import has_no_limit
 from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
 from recommender.units import counted, format_duration
 
@@ -124,6 +125,12 @@ def simulated_policies(
         notes.append(f"OOM-killed when recorded: {counted(killed, 'run')}; more memory was needed than was measured.")
     if ended := sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series):
         notes.append(f"{counted(ended, 'run')} ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
+    unlimited = sum(math.isnan(one.facts.limits[MEMORY]) and has_no_limit(one, simulated.rules) for one in series)
+    if unlimited and simulated.rules.limits != "none":
+        notes.append(
+            f"Without memory requests: {unlimited} of {counted(len(series), 'container')}, taken to have no limits, "
+            "so that nothing kills them. If they have, name a column memory_request_bytes or memory_limit_bytes."
+        )
     if earlier := len(simulated.history):
         many = f"{earlier} earlier runs were known to their classes; they are not judged."
         notes.append("1 earlier run was known to its class; it is not judged." if earlier == 1 else many)

@@ -255,7 +255,8 @@ def _harm(outcome: Outcome) -> str:
     cpu, memory = percent(outcome.cpu.violation_ratio), percent(outcome.memory.violation_ratio)
     if outcome.kills is None:
         return f"{cpu} / {memory} of samples in violation (CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
-    killed = f"{outcome.kills.killed_runs:,} of {counted(outcome.kills.runs, 'run')} OOM-killed"
+    runs = outcome.kills.runs
+    killed = f"{outcome.kills.killed_runs:,} of {counted(runs, 'run')} OOM-killed" if runs else "no memory limits"
     return f"{cpu} of samples short of CPU and {killed}"
 
 

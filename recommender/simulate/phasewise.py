@@ -34,7 +34,7 @@ from recommender.records import (
     amounts_of,
 )
 from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
-from recommender.simulate.playing import declared_of
+from recommender.simulate.playing import declared_of, has_no_limit
 from recommender.slots import SlotArrays, fresh
 
 
@@ -60,7 +60,7 @@ class Phasewise(SimulatedRecommender):
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         follow = rules.limits == "follow"
-        self._limits_follow = [follow and not math.isinf(trace.series.facts.limits[MEMORY]) for trace in traces]
+        self._limits_follow = [follow and not has_no_limit(trace.series, rules) for trace in traces]
         self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]

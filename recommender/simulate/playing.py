@@ -120,12 +120,17 @@ def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
 
 
 def limits_of(series: UsageSeries, rules: ClusterRules) -> FloatArray:
-    """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
+    """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared; 0 if it follows."""
     recorded_bytes = series.facts.limits[MEMORY]
     if math.isinf(recorded_bytes):  # no limit follows, either
         return np.full(len(series), np.inf)
     declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
     return fixed_limits(declared, rules.limits)
+
+
+def has_no_limit(series: UsageSeries, rules: ClusterRules) -> bool:
+    """No memory limit is known of the container, nor a memory request that one might equal: nothing kills it."""
+    return bool(np.isinf(limits_of(series, rules)).all())
 
 
 def declared_of(series: UsageSeries) -> FloatArray:

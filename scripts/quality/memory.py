@@ -146,8 +146,9 @@ def _tally(run: Run, declared: FloatArray, decided_bytes: FloatArray) -> RunTall
     allocations = np.column_stack([declared[:, CPU], decided_bytes])[FIRST_DECISION:]
     positions, lasting_s = np.arange(FIRST_DECISION, len(run.series)), np.full(len(run.series), run.step_s)
     return judge_run(
-        run.series.usage, declared, positions, allocations, lasting_s, ClusterRules(), delay_samples=DELAY_SAMPLES
-    )
+        run.series.usage, declared, positions, allocations, lasting_s, ClusterRules(),
+        np.zeros(len(run.series)), DELAY_SAMPLES,
+    )  # fmt: skip
 
 
 def judge(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:

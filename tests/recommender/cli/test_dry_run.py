@@ -47,6 +47,20 @@ def test_figures_of_a_small_file_match_a_calculation_by_hand(phasewise: Phasewis
     assert report["left_out"][0]["container"] == "short"
 
 
+def test_without_memory_requests_or_limits_nothing_can_be_killed_and_the_report_says_so(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    rows = [f"{60 * i},web,1,{10**6 * (i + 1)}" for i in range(12)]
+    (tmp_path / "m.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n" + "\n".join(rows) + "\n")
+    command = ("dry-run", tmp_path / "m.csv", *CYCLE, "--policies", "vpa")
+    text = " ".join(phasewise(*command).out.split())
+    assert "and no memory limits." in text
+    assert "Without memory requests: 1 of 1 container, taken to have no limits" in text
+    policy = figures(phasewise(*command, "--json", "-"))["policies"]["vpa"]
+    assert (policy["kills"], policy["killed_run_share"]) == (0, None)
+    assert "taken to have no limits" not in " ".join(phasewise(*command, "--limits", "none").out.split())
+
+
 def test_class_runs_can_be_replayed_on_its_own(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
     options = ("--policies", "phasewise,class.runs", "--json", "-")
     policies = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, *options))["policies"]

@@ -128,6 +128,19 @@ def test_a_container_that_is_known_to_have_no_limit_is_not_killed_and_resized_be
     assert (gib_from(outcome), outcome.marks["killed"]) == ([(0, 4.0), (1, 2.0)], [])
 
 
+@pytest.mark.parametrize("limits", ["follow", "stay"])
+@pytest.mark.parametrize(("limit_bytes", "kills"), [(np.nan, 0), (2.0 * GIB, 1)])
+def test_a_container_that_declares_no_memory_has_no_limit_unless_one_was_recorded(
+    limits: MemoryLimits, limit_bytes: float, kills: int
+) -> None:
+    one = trace([1, 1, 1, 2.1], declared=(np.nan, np.nan)).series
+    one = replace(one, facts=RunFacts(limits=(np.nan, limit_bytes)))
+    setup = rules(limits=limits)
+    (outcome,) = play([Trace(one, 1)], Scripted({0: recommended(2)}), setup, STEP_S)
+    run = judged(Trace(one, 1), outcome, setup).run
+    assert (len(outcome.marks["killed"]), run.kills, run.runs) == (kills, kills, kills)
+
+
 def test_a_limit_below_usage_is_deferred_until_usage_falls() -> None:
     outcome, _ = playing(trace([3, 3, 3, 1, 1]), {0: recommended(2)}, rules())
     assert gib_from(outcome) == [(0, 4.0), (4, 2.0)]
