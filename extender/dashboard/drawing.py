@@ -13,7 +13,7 @@ import numpy as np
 from extender.dashboard.job import AMOUNTS, Running
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
-from recommender.units import format_cpu, format_memory, parse_time_s
+from recommender.units import format_cpu, format_memory, parse_rfc3339_s
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
@@ -128,7 +128,7 @@ class Scale:
     @classmethod
     def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Scale:
         span_s = now_s - float(moments[0]) if len(moments) else 0.0
-        return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + 1.0)
+        return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + max(1.0, abs(low) / 1e6))
 
     @property
     def future_s(self) -> float:
@@ -221,7 +221,7 @@ def _coming(entry: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> I
     """The most probable next phase, from its expected start."""
     for following in (entry.get("next") or ())[:1]:
         try:
-            at_s = max(now_s, parse_time_s(str(following["at"])))
+            at_s = max(now_s, parse_rfc3339_s(str(following["at"])))
             phase, chance = int(following["phase"]), float(following["probability"])
         except (KeyError, ValueError, TypeError):
             return

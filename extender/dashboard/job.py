@@ -19,7 +19,7 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
 from recommender.records import CPU, MEMORY, Sample, or_nan
-from recommender.units import format_duration, parse_time_s
+from recommender.units import format_duration, parse_rfc3339_s
 
 MAX_MESSAGE = 400
 GATED = "SchedulingGated"  # reason of a pod that the scheduler has not considered yet, as a gang that waits
@@ -230,7 +230,7 @@ def _running(
 def _moment_s(entry: Mapping[str, Any], name: str) -> float:
     """Unix seconds; NaN if it is missing or malformed."""
     try:
-        return parse_time_s(str(entry[name]))
+        return parse_rfc3339_s(str(entry[name]))
     except (KeyError, ValueError):
         return math.nan
 

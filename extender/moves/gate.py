@@ -74,7 +74,9 @@ class _UnderWay:
     """What we know of a move in progress; times are monotonic, so that no step of the clock changes its age."""
 
     namespace: str
+    # began_s, seen_s: when it began, by the clock if an earlier controller began it; and when we first saw it
     began_s: float
+    seen_s: float
     evicted_s: float = -math.inf
     overdue_s: float = math.inf  # first seen overdue
     not_evicted: str = "it could not be requested in time"
@@ -159,7 +161,7 @@ class MoveGate:
             yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {known.not_evicted}")
         elif not gone:
             yield from self._evict(job, record)
-        elif age_s > self._limits.return_timeout_s:
+        elif self._monotonic() - known.seen_s > self._limits.return_timeout_s:
             known.overdue_s = min(known.overdue_s, self._monotonic())
             if self._monotonic() - known.overdue_s < CONFIRM_S:
                 return
@@ -170,8 +172,9 @@ class MoveGate:
             yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)
 
     def _known(self, job: MovingJob, record: MoveRecord) -> _UnderWay:
-        began_s = self._monotonic() - max(0.0, self._clock() - record.since_s)
-        return self._under_way.setdefault((job.uid, record.uid), _UnderWay(job.key.namespace, began_s))
+        now_s = self._monotonic()
+        began_s = now_s - max(0.0, self._clock() - record.since_s)
+        return self._under_way.setdefault((job.uid, record.uid), _UnderWay(job.key.namespace, began_s, now_s))
 
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)

@@ -125,11 +125,11 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
     edges = np.arange(length + 1) * step_s
     whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))
     cells = min(whole, MAX_CELLS)
-    values = np.empty((2, cells))
-    for cell in range(cells):
-        begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s
-        shares = np.clip(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0, None)
-        inside = shares > 0.0
-        values[CPU, cell] = (demand[CPU, inside] * shares[inside]).sum() / shares[inside].sum()
-        values[MEMORY, cell] = demand[MEMORY, inside].max()
-    return Curve(values, ends=whole == cells)
+    bounds = np.arange(cells + 1) * grid.step_s
+    points = np.union1d(edges, bounds)
+    points = points[points <= min(edges[-1], bounds[-1])]
+    step, cell = (np.searchsorted(each, points[:-1], side="right") - 1 for each in (edges, bounds))  # between points
+    seconds, (cpu, memory) = np.diff(points), demand[:, step]
+    mean_cpu = np.bincount(cell, cpu * seconds) / np.bincount(cell, seconds)
+    most_memory = np.maximum.reduceat(memory, np.searchsorted(cell, np.arange(cells)))
+    return Curve(np.stack([mean_cpu, most_memory]), ends=whole == cells)

@@ -58,7 +58,7 @@ def checked_sizes(table: Sizes) -> Sizes:
     """The table; Misuse if a name is not `<GPUs>-<kind>`, or an amount is not positive."""
     for name, need in table.items():
         number, _, kind = name.partition("-")
-        if not (number.isdigit() and int(number) and kind and all(0 < part < math.inf for part in need)):
+        if not (number.isdecimal() and int(number) and kind and all(0 < part < math.inf for part in need)):
             raise Misuse(f"T-shirt size {name!r}: name it <GPUs>-<kind>, as in 2-V100, and give it cpu and memory.")
     return table
 

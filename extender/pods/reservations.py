@@ -59,13 +59,14 @@ class Reservation:
         return replace(self, nodes={uid: node for uid, node in self.nodes.items() if uid not in uids})
 
     def remaining_s(self, now_s: float) -> float:
-        """Time until it expires, at most `hold_s` even if clocks differ; 0 if they differ by more than that.
+        """Time until it expires, at most `hold_s` even if clocks differ; 0 if they differ by more than that. For a move
+        always `hold_s`: the controller drops it when the move has ended, and no step of the clock may do so before.
 
         >>> reservation = Reservation("team", "g", since_s=1000.0, hold_s=300.0, nodes={})
         >>> [reservation.remaining_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
         [200.0, 300.0, 0.0, 0.0]
         """
-        age_s = now_s - self.since_s
+        age_s = 0.0 if self.needs else now_s - self.since_s
         return self.hold_s - max(age_s, 0.0) if abs(age_s) < self.hold_s else 0.0
 
 
@@ -121,8 +122,8 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
 
 
 class Reservations:
-    """The reservations in force, replaced as a whole, so that threads need no lock. The end of one is computed by the
-    wall clock when it is first seen, as a restart must not extend it; from then on the monotonic clock counts."""
+    """The reservations in force, replaced as a whole, so that threads need no lock. The end of one is computed when it
+    is first seen, for a gang by the wall clock, as a restart must not extend it; then the monotonic clock counts."""
 
     def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic

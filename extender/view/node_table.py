@@ -198,7 +198,8 @@ class NodeTable:
         if self._static is None:
             self._static = self._build_static()
         nodes, latest = len(self._nodes), self._latest
-        if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed, one or two
+        few = 2 * len(self._dirty) < nodes  # usually one or two; most of them after a change of a large class
+        if latest is not None and latest.first_cell == cell and few:
             load, variance = latest.load.copy(), latest.variance.copy()
             for place in self._dirty:
                 first = cell - int(self._bases[place])

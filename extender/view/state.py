@@ -110,7 +110,7 @@ class ClusterState:
         if pod.uid not in self._advised:
             return False
         asked = self._placed.entries[pod.uid].pod
-        later = pod.version.isdigit() and asked.version.isdigit() and int(pod.version) > int(asked.version)
+        later = pod.version.isdecimal() and asked.version.isdecimal() and int(pod.version) > int(asked.version)
         return later and (pod.refusal not in ("", asked.refusal) or pod.nominated_node != asked.nominated_node)
 
     def put_use(self, use: Mapping[PodName, Use]) -> None:

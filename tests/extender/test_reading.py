@@ -170,7 +170,7 @@ def test_sizes_are_those_of_ffdl_and_scale_by_the_number_of_gpus() -> None:
     assert size_for_gpus({}, 1, "V100") is None
 
 
-@pytest.mark.parametrize("name", ["V100", "0-V100", "x-V100", "1-"])
+@pytest.mark.parametrize("name", ["V100", "0-V100", "x-V100", "²-V100", "1-"])
 def test_a_size_that_is_not_named_by_number_and_type_of_gpus_is_refused(name: str) -> None:
     with pytest.raises(Misuse, match="<GPUs>-<kind>"):
         checked_sizes({name: (1.0, 1.0)})

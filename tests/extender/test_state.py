@@ -13,7 +13,7 @@ import pytest
 
 from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
-from extender.settings import Settings
+from extender.settings import Limits, Settings
 from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
@@ -323,6 +323,17 @@ def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> No
     for node, place in snapshot.table.index.items():
         expected = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
         assert np.allclose(snapshot.load[:, :, place].T, expected, rtol=1e-5, atol=1e-3), node
+
+
+@pytest.mark.parametrize("nodes", [1, 4, 5, 10])
+def test_a_snapshot_holds_every_node_that_changed_since_the_last_whether_few_or_all(nodes: int) -> None:
+    world = World(Settings(limits=Limits(cpu_overload=0.01)), *(node_json(f"n{number}") for number in range(10)))
+    world.put(*(pod_json(f"p{number}", node=f"n{number}", workload="k") for number in range(nodes)))
+    world.state.snapshot()
+    world.put(class_json("k", [3.0] * 119 + [5.0], [1.0] * 120))
+    snapshot = world.state.snapshot()
+    assert snapshot.load[0, 0].tolist() == [3.0] * nodes + [0.0] * (10 - nodes)
+    assert snapshot.variance[0].tolist() == [3.0] * nodes + [0.0] * (10 - nodes), "half of 3 (5 - 3)"
 
 
 def test_of_many_nodes_few_are_summed_up_anew_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

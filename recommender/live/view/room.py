@@ -48,14 +48,14 @@ class Rooms:
         return Room(nodes, self._quota_of(vpa, pods))
 
     def spare(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, Pair]:
-        """Allocatable capacity of these nodes that these pods do not request; unknown nodes are left out."""
+        """Allocatable capacity of these nodes that these pods, in any order, do not request; known nodes only."""
         known = self._nodes.snapshot().values()
-        spare = {node.name: node.allocatable for node in known if node.name in nodes and min(node.allocatable) > 0}
+        parts = {node.name: [node.allocatable] for node in known if node.name in nodes and min(node.allocatable) > 0}
         for pod in pods:
-            if pod.node in spare and not pod.finished:
-                left, taken = spare[pod.node], pod.requests
-                spare[pod.node] = left[CPU] - taken[CPU], left[MEMORY] - taken[MEMORY]
-        return spare
+            if pod.node in parts and not pod.finished:
+                cpu_cores, memory_bytes = pod.requests
+                parts[pod.node].append((-cpu_cores, -memory_bytes))
+        return {name: (math.fsum(p[CPU] for p in of), math.fsum(p[MEMORY] for p in of)) for name, of in parts.items()}
 
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:
         """Distinct allocatable of the nodes that any of these pods can run on, by node selector and taints.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.dashboard.drawing import HEIGHT, PHASE, WIDTH, History, draw, draw_progress
+from extender.dashboard.drawing import BOTTOM, HEIGHT, PHASE, TOP, WIDTH, History, draw, draw_progress
 from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
 from extender.dashboard.job import Running
 from recommender.records import CPU, MEMORY
@@ -120,3 +120,12 @@ def test_training_progress_is_drawn_if_any_was_reported() -> None:
     assert drawn.lines["use"].count("V") == 2, "a step where the value changes"
     no_progress, without_values = recorded(3).of(ONE.key)
     assert draw_progress("", no_progress, without_values, NOON_S) is None
+
+
+@pytest.mark.parametrize("value", [0.0, 1e17, -1e30])
+def test_progress_that_stands_still_is_drawn_however_large_it_is(value: float) -> None:
+    """As the perplexity of a run that diverges: one more is the same number in double precision."""
+    moments, rows = history_of(*({"metric": "perplexity", "value": value} for _ in range(3))).of(ONE.key)
+    drawn = draw_progress("perplexity", moments, rows, NOON_S + 30.0)
+    assert drawn is not None
+    assert [y for y, _ in drawn.ticks] == [HEIGHT - BOTTOM, (HEIGHT - BOTTOM + TOP) / 2, TOP]

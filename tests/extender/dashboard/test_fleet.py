@@ -22,6 +22,17 @@ def test_a_job_combines_its_vpa_its_profile_and_the_pods_named_there() -> None:
     assert row["risks"] == []
 
 
+def test_a_time_of_a_profile_that_is_none_is_unknown_and_leaves_all_pages_readable() -> None:
+    """The API server accepts a year 0."""
+    year_zero = "0000-01-01T00:00:00Z"
+    raw = scenes.profile()
+    raw["status"]["pods"][0]["checkpointAt"] = raw["status"]["containers"][0]["next"][0]["at"] = year_zero
+    seen = view_of([scenes.vpa()], [raw], [scenes.pod()], [scenes.node()])
+    assert [math.isnan(one.saved_s) for job in seen.jobs.values() for one in job.containers] == [True]
+    for path in ("/", "/jobs/ml/train", "/nodes"):
+        assert scenes.client(seen).get(path, **scenes.HTML).status_code == 200
+
+
 def test_vpas_of_other_recommenders_are_not_shown() -> None:
     other = scenes.vpa("other") | {"spec": {**scenes.vpa()["spec"], "recommenders": []}}
     (row,) = fleet(view_of([scenes.vpa(), other]))["jobs"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from extender.dashboard.pages import AccessCheck
@@ -88,6 +90,22 @@ def test_the_first_view_of_ten_thousand_containers_is_below_300_kb() -> None:
     assert pages.get("/").get_json()["containers"] == 10_000
     for path in ("/", "/warnings", "/nodes"):
         assert len(pages.get(path, **HTML).data) + len(pages.get("/page.css").data) < 300_000
+
+
+def test_the_time_for_the_page_of_classes_grows_with_the_length_of_their_curves_not_with_its_square() -> None:
+    """A hundred classes with curves of the largest length took eight seconds."""
+
+    def cpu_s(length: int) -> float:
+        profile = scenes.class_profile()
+        profile["status"]["containers"][0]["demand"] |= {"cpuCores": [2.0] * length, "memoryBytes": [2e9] * length}
+        web, taken_s = client(view_of(profiles=[profile])), list[float]()
+        for _ in range(3):
+            began_s = time.process_time()
+            assert web.get("/classes", **HTML).text.count("L400.0,5.0") == 2
+            taken_s.append(time.process_time() - began_s)
+        return min(taken_s)
+
+    assert cpu_s(1024) < 8.0 * cpu_s(128)
 
 
 def test_without_an_authorised_token_no_page_is_served() -> None:

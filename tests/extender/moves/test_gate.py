@@ -247,6 +247,34 @@ def test_a_clock_that_is_set_forward_ends_no_reservation_and_makes_no_move_late(
     assert world.refusal("b") == ""
 
 
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+def test_a_controller_that_starts_with_another_clock_ends_no_reservation_and_makes_no_move_late(
+    ahead_s: float, world: World
+) -> None:
+    """Its node has rebooted, say."""
+    world.start_move()
+    world.pod_ends()
+    world.ahead_s = ahead_s
+    world.start_controller()
+    for after_s in (2.0, CONFIRM_S, 250.0):
+        assert world.advance(after_s) == []
+        assert [each.nodes for each in world.ledger.read()] == [{"uid-a": "n1"}]
+    world.replacement_runs()
+    (event,) = world.advance()
+    assert event.reason == "MoveDone"
+    assert world.refusal("b") == ""
+
+
+def test_a_job_that_does_not_run_in_time_after_the_controller_has_restarted_is_late(world: World) -> None:
+    world.start_move()
+    world.pod_ends()
+    world.at_s += 3600.0
+    world.start_controller()
+    assert world.advance() == []
+    assert world.advance(after_s=301.0) == []
+    assert [event.reason for event in world.advance(after_s=CONFIRM_S)] == ["MoveLate"]
+
+
 @pytest.mark.parametrize("error", [Invalid("annotations: Too long"), Forbidden("a policy"), ServerFailed("a hook")])
 def test_a_job_that_cannot_be_annotated_is_not_moved_until_the_cool_down_is_over(error: ApiError, world: World) -> None:
     world.api.fails["jobs"] = [error]

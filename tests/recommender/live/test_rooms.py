@@ -194,6 +194,13 @@ def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:
     assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.25, 0.5 * GIB)}
 
 
+def test_the_free_capacity_of_a_node_does_not_depend_on_which_pod_changed_last() -> None:
+    known = rooms(n0=(4.0, 1.0))
+    pods = [pod_of(f"p{n}", a_container(cpu=f"{n}m", memory="1Mi"), nodeName="n0") for n in range(100, 131)]
+    found = {known.spare({"n0"}, [*pods[n:], *pods[:n]])["n0"] for n in range(31)}
+    assert found == {(0.435, 993 * 2.0**20)}
+
+
 class Empty:
     """An API server without checkpoints and PhaseProfiles."""
 
