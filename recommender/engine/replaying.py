@@ -15,6 +15,7 @@ import numpy as np
 
 from recommender.engine import entries
 from recommender.engine.engine import Engine
+from recommender.engine.entries import RecordedTarget
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
 from recommender.engine.journal import Block, Reader
@@ -24,13 +25,12 @@ from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.tally import Report
 from recommender.engine.target import changed_targets
 from recommender.errors import BadInput
+from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.model import PhaseModel
 from recommender.records import Amounts, FloatArray, amounts_of
+from recommender.units import MAX_DURATION_S
 
 log = logging.getLogger(__name__)
-
-RecordedTarget = entries.Json
-"""A target as recorded, see `encode_target`."""
 
 
 class Step(NamedTuple):
@@ -81,8 +81,8 @@ class Replay:
             try:
                 listed, columns = entries.unpack_block(block.content)
                 todo = [(kind, content, self._call_of(kind, content, columns)) for kind, *content in listed]
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-                raise _incompatible(block, repr(error)) from error
+            except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+                raise _incompatible(block, f"{type(error).__name__}: {error}") from error
             for kind, (now_s, *_), act in todo:
                 if kind == entries.STEP:
                     if now_s > until_s:
@@ -102,28 +102,42 @@ class Replay:
         """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
         first, *others = content
         if kind == entries.MODEL:
-            return partial(self._models.__setitem__, first, entries.decode_model(*others))
+            self._models[first] = entries.decode_model(*others)
+            return lambda: None
         if kind == entries.START:
             self._names = []
-            return partial(self._start, entries.decode(entries.Start, first))
+            start = entries.decode(entries.Start, first)
+            if not (start.step_s > 0.0 and 1 <= start.cycle_samples <= MAX_CYCLE_SAMPLES):
+                raise ValueError(f"a cycle of {start.cycle_samples} samples of {start.step_s} s")
+            return partial(self._start, start, self._model(start.model))
         if kind == entries.STEP:
-            return self._step_of(float(first), others[0], columns)
+            if not 0.0 <= (now_s := entries.decode(float, first)) <= MAX_DURATION_S:
+                raise ValueError(f"a step at {now_s} s")
+            return self._step_of(now_s, others[0], columns)
         if kind == entries.PUBLISHED:
             return partial(self._publish, *entries.decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == entries.CLASS:
             arguments = entries.decode(entries.CLASS_CALLS[first], others)
             return lambda: getattr(self._current_engine.classes, first)(*arguments)
-        return {
-            entries.ADOPTED: lambda: self._current_engine.adopt(self._models[first]),
-            entries.HISTORY: lambda: self._current_engine.history(Group(*first)),
-        }[kind]
+        if kind == entries.ADOPTED:
+            model = self._model(first)
+            return lambda: self._current_engine.adopt(model)
+        if kind == entries.HISTORY:
+            group = entries.decode(Group, first)
+            return lambda: self._current_engine.history(group)
+        raise ValueError(f"there is no kind of entry {kind!r}")
+
+    def _model(self, digest: str) -> PhaseModel:
+        if digest not in self._models:
+            raise ValueError(f"it has no model {digest!r}")
+        return self._models[digest]
 
     def _step_of(self, now_s: float, content: Mapping[str, entries.Json], columns: Any) -> Callable[[], Step]:
         seen = entries.decode_seen(content, columns, self._names)
         known = content["known_groups"]
         groups = {Group(*group): None if start is None else entries.decode_start(start) for group, start in known}
         members = {Instance(*instance): kept for instance, kept in content["known_members"]}
-        targets = {Group(*group): target for group, target in content["targets"]}
+        targets = dict(entries.decode(list[tuple[Group, RecordedTarget]], content["targets"]))
 
         def run() -> Step:
             self._memory.load(groups, members)
@@ -146,9 +160,9 @@ class Replay:
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
         return self._engine
 
-    def _start(self, recorded: entries.Start) -> None:
+    def _start(self, recorded: entries.Start, model: PhaseModel) -> None:
         start = recorded if self._change is None else self._change(recorded)
-        fleet = Fleet(self._models[start.model], start.step_s, start.cycle_samples)
+        fleet = Fleet(model, start.step_s, start.cycle_samples)
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
         self._engine = Engine(fleet, start.options, lead_time, self._memory)
         self._begins = True
