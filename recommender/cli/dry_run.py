@@ -24,6 +24,7 @@ from recommender.cli.common import (
     SEED,
     STEP,
     FiniteRange,
+    WholeRange,
     check_parquet_target,
     comma_list,
     map_option,
@@ -106,7 +107,7 @@ def make_outputs(
 @_option("--step step_s", STEP, "Grid step. Default: the median interval. `none`: samples as they are.")
 @_option("--policies", str, POLICIES_HELP)
 @map_option
-@_option("--sample", click.IntRange(1), "Replay only N containers, chosen by a hash of their names.")
+@_option("--sample", WholeRange(1), "Replay only N containers, chosen by a hash of their names.")
 @settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
 @settings_of("prices", PRICE_OPTIONS, Prices)
 @_option(
@@ -117,7 +118,7 @@ def make_outputs(
     multiple=True,
 )
 @settings_from("cluster", ClusterOptions)
-@_option("--jobs", click.IntRange(0), "Processes for training if no --model is given; 0: one per core.", default=1)
+@_option("--jobs", WholeRange(0), "Processes for training if no --model is given; 0: one per core.", default=1)
 @_option("--seed", SEED, "Seed of the cross-fitted models.", default=0)
 def command(
     source: tuple[Path, ...],
