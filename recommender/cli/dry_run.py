@@ -169,7 +169,9 @@ def command(
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
         refuse_overwriting(outputs.values(), (*opened.files, *history))
-        chosen = _sampled(opened.containers, sample)
+        # The first names in the order of their hashes are a random but reproducible choice.
+        by_hash = sorted(opened.containers, key=lambda name: hashlib.sha256(name.encode()).digest())
+        chosen = frozenset(by_hash[:sample])
         _warn_of_size(opened.cells * len(chosen) // len(opened))
         series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
@@ -227,11 +229,6 @@ def _earlier_runs(
         return [], ()
     with open_source(files, replace(reading, all_mapped=False), progress=progress) as recorded:
         return runs_ended_before(series, recorded) if check_times else (list(recorded), ())
-
-
-def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:
-    """The first `count` names in the order of their hashes: a random but reproducible choice."""
-    return frozenset(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
 
 
 def _plan(

@@ -75,12 +75,6 @@ def decode(kind: Any, value: Any, name: str = "a value") -> Any:
     """Decode a value of a type from JSON; an error such as `TypeError`, with its `name`, if it does not fit.
 
     Trailing fields that an older record lacks get their defaults.
-
-    Examples
-    --------
-    >>> from recommender.engine.keys import Ended
-    >>> decode(Ended | None, [0, 1.5, None])
-    Ended(exit_code=0, started_s=1.5, finished_s=None)
     """
     if get_origin(kind) is UnionType:
         if value is None:

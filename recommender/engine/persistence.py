@@ -107,10 +107,10 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         counted = {name: int(kept[name]) for name in _COUNTED}
         usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
         curve, free_cpu_cores = decode_curve(kept["curve"]), float(or_nan(kept["free_cpu_cores"]))  # JSON has no NaN
-        if _are_impossible(usage):
-            raise ValueError("a use that no machine has")
-        if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
+        if kept["step_s"] != fleet.step_s or not counted["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
+        if not len(usage) or _are_impossible(usage):
+            raise ValueError("no use, or one that no machine has")
         same_model = kept["model"] == fleet.tracker.digest
         track, session = dict(kept["track"]), dict(kept["session"])
         fleet.memory.put(member.slot, kept["memory_of_late"])

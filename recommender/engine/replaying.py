@@ -18,7 +18,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.entries import RecordedTarget
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
-from recommender.engine.journal import Block, Reader
+from recommender.engine.journal import Reader
 from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.seen import GroupStart, Memory
@@ -82,7 +82,9 @@ class Replay:
                 listed, columns = entries.unpack_block(block.content)
                 todo = [(kind, content, self._call_of(kind, content, columns)) for kind, *content in listed]
             except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-                raise _incompatible(block, f"{type(error).__name__}: {error}") from error
+                problem = f"block {block.number} does not fit ({type(error).__name__}: {error})"
+                remedy = "It was written by another version: replay it with that one."
+                raise BadInput(problem, remedy=remedy, file=block.piece) from error
             for kind, (now_s, *_), act in todo:
                 if kind == entries.STEP:
                     if now_s > until_s:
@@ -140,7 +142,7 @@ class Replay:
         targets = dict(entries.decode(list[tuple[Group, RecordedTarget]], content["targets"]))
 
         def run() -> Step:
-            self._memory.load(groups, members)
+            self._memory.groups, self._memory.members = groups, members
             try:
                 self._current_engine.step(now_s, seen, Report())
             except Exception:
@@ -206,25 +208,16 @@ def _within(amount: float, target: float, given: float) -> float:
 class _ReplayedMemory(Memory):
     """The recorded state from before a restart."""
 
-    def __init__(self) -> None:
-        self._groups: Mapping[Group, GroupStart | None] = {}
-        self._members: Mapping[Instance, Mapping[str, Any]] = {}
-
-    def load(self, groups: Mapping[Group, GroupStart | None], members: Mapping[Instance, Mapping[str, Any]]) -> None:
-        self._groups, self._members = groups, members
+    groups: Mapping[Group, GroupStart | None]
+    members: Mapping[Instance, Mapping[str, Any]]
 
     def group(self, group: Group) -> GroupStart:
-        if (start := self._groups.get(group)) is None:
+        if (start := self.groups.get(group)) is None:
             raise BadInput(f"{group}: its state could not be read then", remedy="It is left out, as then.")
         return start
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        return self._members.get(instance)
-
-
-def _incompatible(block: Block, why: str) -> BadInput:
-    remedy = "It was written by another version: replay it with that one."
-    return BadInput(f"block {block.number} does not fit ({why})", remedy=remedy, file=block.piece)
+        return self.members.get(instance)
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
@@ -235,31 +228,25 @@ class TargetHistory:
     """The target of one group over time, and how often it changed, the first one excluded."""
 
     changes: int = 0
-    _target: FloatArray | None = None
+    target: FloatArray | None = None
     _since_s: float = math.nan
     _duration_s: float = 0.0
     _sum: FloatArray = field(default_factory=lambda: np.zeros(2))
 
     def move(self, now_s: float, target: FloatArray | None) -> None:
         """Set the target from now on, float64 (2,); None for none."""
-        if self._target is not None:
+        if self.target is not None:
             self._duration_s += now_s - self._since_s
-            self._sum += (now_s - self._since_s) * self._target
-        if self._target is not None and target is not None:
-            self.changes += not np.array_equal(self._target, target)
-        self._target, self._since_s = target, now_s
-
-    def end(self, now_s: float) -> None:
-        self.move(now_s, self._target)
+            self._sum += (now_s - self._since_s) * self.target
+        if self.target is not None and target is not None:
+            self.changes += not np.array_equal(self.target, target)
+        self.target, self._since_s = target, now_s
 
     def mean(self) -> Amounts:
         """Time-weighted mean in cores and bytes while there was a target; the target itself if only for a moment."""
         if self._duration_s > 0.0:
             return amounts_of(self._sum / self._duration_s)
-        return (math.nan, math.nan) if self._target is None else amounts_of(self._target)
-
-
-_Histories = tuple[TargetHistory, TargetHistory]
+        return (math.nan, math.nan) if self.target is None else amounts_of(self.target)
 
 
 class Difference(NamedTuple):
@@ -280,7 +267,9 @@ class Comparison:
     def __init__(self) -> None:
         self.steps = self.starts = self.differing_steps = 0
         self.first_s = self.last_s = math.nan
-        self._histories = defaultdict[Group, _Histories](lambda: (TargetHistory(), TargetHistory()))
+        self._histories = defaultdict[Group, tuple[TargetHistory, TargetHistory]](
+            lambda: (TargetHistory(), TargetHistory())
+        )
 
     def see(self, step: Step) -> list[Difference]:
         """Take in a step; returns the targets that differ from the record."""
@@ -299,5 +288,5 @@ class Comparison:
         """Both histories of each group up to the last step, sorted by group."""
         for both in self._histories.values():
             for history in both:
-                history.end(self.last_s)
+                history.move(self.last_s, history.target)
         return [(group, *both) for group, both in sorted(self._histories.items())]
