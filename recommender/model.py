@@ -119,7 +119,7 @@ def _assembled(arrays: artifacts.Arrays, manifest: Mapping[str, Any], place: obj
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
         if len({part is None for part in (statistics, graph, demand)}) > 1:
             raise BadArtifact("it has only some of phase statistics, graph and demand. Train it again.")
-        facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
+        facts, trained_on = _checked_training(manifest["training"], statistics is not None), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
         raise BadArtifact(f"{place}: {error}") from error
@@ -135,14 +135,16 @@ def _names(features: object) -> list[str]:
     return features
 
 
-def _checked_training(training: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Validate the numbers among a manifest's training facts."""
+def _checked_training(training: Mapping[str, Any], trained: bool) -> Mapping[str, Any]:
+    """Validate the numbers among a manifest's training facts; an imported model was not `trained`, and has none."""
     target = training.get("target_violation", [0.05, 0.05])
     if not (isinstance(target, list) and len(target) == 2 and all(_is_number(p) and 0 < p < 1 for p in target)):
         raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
-    for name in ("step_s", "cycle_s", "cycle_samples", "samples", "containers", "until_s"):
-        if name in training and not (_is_number(training[name]) and training[name] >= 0):
-            raise BadArtifact(f"training.{name} is {training[name]!r}, not a number of at least 0. Train it again.")
+    for name in ("step_s", "cycle_s", "samples", "containers", "cycle_samples", "until_s"):
+        number: Any = training.get(name)
+        is_needed = name in training or (trained and name not in ("cycle_samples", "until_s"))
+        if is_needed and not (_is_number(number) and number >= 0):
+            raise BadArtifact(f"training.{name} is {number!r}, not a number of at least 0. Train it again.")
     return training
 
 

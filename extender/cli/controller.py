@@ -18,7 +18,7 @@ from extender.watches import Watches
 from extender.web.app import App, Telemetry
 from extender.web.server import Server
 from recommender import __version__
-from recommender.cli.common import DURATION, FiniteRange
+from recommender.cli.common import DURATION, FiniteRange, WholeRange
 from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
@@ -69,9 +69,9 @@ LEASE = "phasewise-controller"
     default=2.0,
     help="With phasewise: a move must gain more than so many times its cost.",
 )
-@click.option("--moves-at-once", type=click.IntRange(1), default=4, help="With --moves act: most moves in progress.")
+@click.option("--moves-at-once", type=WholeRange(1), default=4, help="With --moves act: most moves in progress.")
 @click.option(
-    "--moves-at-once-in-namespace", type=click.IntRange(1), default=1, help="Most moves in progress per namespace."
+    "--moves-at-once-in-namespace", type=WholeRange(1), default=1, help="Most moves in progress per namespace."
 )
 @click.option(
     "--move-within",
@@ -82,7 +82,7 @@ LEASE = "phasewise-controller"
 )
 @click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
 @click.option("--qps", type=FiniteRange(0, min_open=True), default=50.0, help="Requests per second.")
-@click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
+@click.option("--burst", type=WholeRange(1), default=100, help="Requests at once after a pause.")
 @with_log_options
 @connection_options
 def command(

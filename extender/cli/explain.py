@@ -27,7 +27,7 @@ from extender.protocol.wire import ExtenderArgs, read_args
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from recommender import __version__
-from recommender.cli.common import say
+from recommender.cli.common import WholeRange, say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
@@ -71,7 +71,7 @@ UNKNOWN_POD_HINT = (
     "[default: on the live cluster]",
 )
 @connection_options
-@click.option("--nodes", "max_nodes", type=click.IntRange(1), default=20, help="How many nodes to show.")
+@click.option("--nodes", "max_nodes", type=WholeRange(1), default=20, help="How many nodes to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, like /explain of the server.")
 @scoring_options
 def command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -34,14 +33,24 @@ class Parsed(click.ParamType[Any, Any]):
             self.fail(str(error), param, ctx)
 
 
-class FiniteRange(click.FloatRange):
-    """A range of numbers without NaN, which click takes to be in any range, and without infinity."""
+MAX_NUMBER = 2**60
+"""More than any amount of bytes, millicores or requests; what is computed with it is finite and fits 64 bits."""
 
+
+class _Bounded(click.ParamType[Any, Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+        if not abs(number) <= MAX_NUMBER:
+            self.fail(f"{value:.40} is not a number up to {MAX_NUMBER}.", param, ctx)
         return number
+
+
+class FiniteRange(_Bounded, click.FloatRange):
+    """A range of numbers up to `MAX_NUMBER`, without NaN, which click takes to be in any range."""
+
+
+class WholeRange(_Bounded, click.IntRange):
+    """A range of whole numbers up to `MAX_NUMBER`."""
 
 
 SEED = click.IntRange(0, 2**32 - 1)

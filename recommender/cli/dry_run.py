@@ -24,6 +24,7 @@ from recommender.cli.common import (
     SEED,
     STEP,
     FiniteRange,
+    WholeRange,
     check_parquet_target,
     comma_list,
     map_option,
@@ -106,7 +107,7 @@ def make_outputs(
 @_option("--step step_s", STEP, "Grid step. Default: the median interval. `none`: samples as they are.")
 @_option("--policies", str, POLICIES_HELP)
 @map_option
-@_option("--sample", click.IntRange(1), "Replay only N containers, chosen by a hash of their names.")
+@_option("--sample", WholeRange(1), "Replay only N containers, chosen by a hash of their names.")
 @settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
 @settings_of("prices", PRICE_OPTIONS, Prices)
 @_option(
@@ -117,7 +118,7 @@ def make_outputs(
     multiple=True,
 )
 @settings_from("cluster", ClusterOptions)
-@_option("--jobs", click.IntRange(0), "Processes for training if no --model is given; 0: one per core.", default=1)
+@_option("--jobs", WholeRange(0), "Processes for training if no --model is given; 0: one per core.", default=1)
 @_option("--seed", SEED, "Seed of the cross-fitted models.", default=0)
 def command(
     source: tuple[Path, ...],
@@ -168,7 +169,9 @@ def command(
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
         refuse_overwriting(outputs.values(), (*opened.files, *history))
-        chosen = _sampled(opened.containers, sample)
+        # The first names in the order of their hashes are a random but reproducible choice.
+        by_hash = sorted(opened.containers, key=lambda name: hashlib.sha256(name.encode()).digest())
+        chosen = frozenset(by_hash[:sample])
         _warn_of_size(opened.cells * len(chosen) // len(opened))
         series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
@@ -226,11 +229,6 @@ def _earlier_runs(
         return [], ()
     with open_source(files, replace(reading, all_mapped=False), progress=progress) as recorded:
         return runs_ended_before(series, recorded) if check_times else (list(recorded), ())
-
-
-def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:
-    """The first `count` names in the order of their hashes: a random but reproducible choice."""
-    return frozenset(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
 
 
 def _plan(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from recommender.cli.common import DURATION, FILE, progress_bar, say
+from recommender.cli.common import DURATION, FILE, WholeRange, progress_bar, say
 from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
@@ -51,7 +51,7 @@ _option = grouped()
 @settings_of("settings", (*USAGE_OPTIONS, REQUESTS_OPTION), make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
 @_option("--timeout timeout_s", DURATION, "Timeout of a query.", default="2m", show_default=True)
-@_option("--retries", click.IntRange(0), "Retries of a failed query.", default=RETRIES, show_default=True)
+@_option("--retries", WholeRange(0), "Retries of a failed query.", default=RETRIES, show_default=True)
 @_option("--restart", bool, "Discard the parts of an interrupted export.")
 def command(
     url: str,

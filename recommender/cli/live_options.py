@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, FILE, STEP, FiniteRange, Parsed, comma_list
+from recommender.cli.common import DURATION, FILE, STEP, FiniteRange, Parsed, WholeRange, comma_list
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api, Observer, connect
@@ -105,7 +105,7 @@ class Rounds:
         "Resize pods without a node to the recommendation, but not above what their owner declares; needs the right to "
         "patch pods/resize.",
     )
-    workers: int = _round("--update-worker-count", click.IntRange(1), "Statuses written in parallel.", default=10)
+    workers: int = _round("--update-worker-count", WholeRange(1), "Statuses written in parallel.", default=10)
 
     def __post_init__(self) -> None:
         if self.cycle_s < self.step_s:
@@ -202,7 +202,7 @@ class Recording:
     )
     max_files: int = _round(
         "--record-files",
-        click.IntRange(1),
+        WholeRange(1),
         "Maximum number of these files; when all are full, recording stops and each round logs it.",
         default=8,
     )
@@ -261,7 +261,7 @@ RAIL_OPTIONS = (
     _rail("--widen", FiniteRange(1), "Factor by which margins are widened."),
     _rail(
         "--resizes-per-hour",
-        click.IntRange(0),
+        WholeRange(0),
         "Maximum changes per hour, up to 64, of a container's CPU, and of its memory; raises count, but are always "
         "allowed.",
     ),
@@ -319,8 +319,8 @@ LIMIT_OPTIONS = (
         "Minimum memory of a pod in MiB, divided among its containers.",
         default=round(_LIMIT.pod_minimum[1] / BYTES_PER_MIB),
     ),
-    _limit("--round-cpu-millicores", click.IntRange(1), "Round CPU up to a multiple of this."),
-    _limit("--round-memory-bytes", click.IntRange(1), "Round memory up to a multiple of this."),
+    _limit("--round-cpu-millicores", WholeRange(1), "Round CPU up to a multiple of this."),
+    _limit("--round-memory-bytes", WholeRange(1), "Round memory up to a multiple of this."),
     _limit(
         "--cpu-integer-post-processor-enabled/--cpu-integer-post-processor-disabled integer_cpu",
         bool,

@@ -57,7 +57,7 @@ def show(model_name: str, as_json: bool) -> None:
         stdout.print(
             f"trained on {counted(facts['samples'], 'sample')} of {counted(facts['containers'], 'container')}, "
             f"step {format_duration(facts['step_s'])}, cycle {format_duration(facts['cycle_s'])}, "
-            f"target violation {facts['target_violation'][0]:.1%} CPU and {facts['target_violation'][1]:.1%} memory",
+            f"target violation {model.target_violation[0]:.1%} CPU and {model.target_violation[1]:.1%} memory",
             highlight=False,
         )
     if "phases_chosen" in facts:

@@ -17,7 +17,6 @@ from rich.table import Table
 from recommender.cli.common import FILE, MOMENT, say
 from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import Json, Start
-from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
 from recommender.errors import BadInput, Misuse
@@ -162,18 +161,14 @@ def _document(comparison: Comparison, differences: list[Difference]) -> dict[str
         "until_s": comparison.last_s,
         "differing_steps": comparison.differing_steps,
         "differences": [
-            {"at_s": one.now_s, **_name(one.group), "recorded": one.recorded, "replayed": one.replayed}
+            {"at_s": one.now_s, **one.group._asdict(), "recorded": one.recorded, "replayed": one.replayed}
             for one in differences
         ],
         "workloads": [
-            {**_name(group), "recorded": _course(recorded), "replayed": _course(replayed)}
+            {**group._asdict(), "recorded": _course(recorded), "replayed": _course(replayed)}
             for group, recorded, replayed in comparison.histories()
         ],
     }
-
-
-def _name(group: Group) -> dict[str, str]:
-    return {"namespace": group.namespace, "vpa": group.vpa, "container": group.container}
 
 
 def _course(course: TargetHistory) -> dict[str, Any]:

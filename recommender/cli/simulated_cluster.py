@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from recommender.cli.common import DURATION, FiniteRange
+from recommender.cli.common import DURATION, FiniteRange, WholeRange
 from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
@@ -63,7 +63,7 @@ class ClusterOptions:
     )
     resizes_per_hour: int | None = _option(
         "--resizes-per-hour",
-        click.IntRange(1),
+        WholeRange(1),
         f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but are "
         f"always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data {BUNDLED_RESIZES_PER_HOUR}.",
     )

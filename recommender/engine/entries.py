@@ -27,7 +27,7 @@ from recommender.engine.target import Target
 from recommender.errors import BadArtifact
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
-from recommender.records import Amounts
+from recommender.records import Amounts, amounts_of
 
 Json = Any
 
@@ -71,16 +71,10 @@ def unpack_block(content: bytes) -> tuple[list[Json], io.BytesIO]:
     return json.loads(content[4:end]), io.BytesIO(content[end:])
 
 
-def decode(kind: Any, value: Any) -> Any:
-    """Decode a value of a type from JSON; `TypeError`, `ValueError` or `KeyError` if it does not fit.
+def decode(kind: Any, value: Any, name: str = "a value") -> Any:
+    """Decode a value of a type from JSON; an error such as `TypeError`, with its `name`, if it does not fit.
 
     Trailing fields that an older record lacks get their defaults.
-
-    Examples
-    --------
-    >>> from recommender.engine.keys import Ended
-    >>> decode(Ended | None, [0, 1.5, None])
-    Ended(exit_code=0, started_s=1.5, finished_s=None)
     """
     if get_origin(kind) is UnionType:
         if value is None:
@@ -88,14 +82,18 @@ def decode(kind: Any, value: Any) -> Any:
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if hasattr(kind, "_fields"):
         types = _types(kind)
-        return kind(*(decode(types[name], part) for name, part in zip(kind._fields, value, strict=False)))
+        return kind(*(decode(types[name], part, name) for name, part in zip(kind._fields, value, strict=False)))
     if isinstance(kind, type) and is_dataclass(kind):
         types, known = _types(kind), {field.name for field in fields(kind)}
-        return kind(**{name: decode(types[name], part) for name, part in value.items() if name in known})
+        return kind(**{name: decode(types[name], part, name) for name, part in value.items() if name in known})
     if get_origin(kind) is tuple:
-        return tuple(decode(one, part) for one, part in zip(get_args(kind), value, strict=True))
+        return tuple(decode(one, part, name) for one, part in zip(get_args(kind), value, strict=True))
     if get_origin(kind) is list:
-        return [decode(get_args(kind)[0], part) for part in value]
+        return [decode(get_args(kind)[0], part, name) for part in value]
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (float, int, bool, str) and type(value) is not kind:
+        raise TypeError(f"{name} is {value!r:.80}, not of type {kind.__name__}")
     return value
 
 
@@ -129,16 +127,16 @@ def encode_seen(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[
 def decode_seen(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
     """Reverse `encode_seen`; `names` grows as it did there."""
     names += decode(list[Instance], content["names"])
-    n = content["samples"]
+    n = decode(int, content["samples"], "samples")
     numbers = np.frombuffer(columns.read(4 * n), "<i4").tolist()
     values = _unshuffle_bytes(columns.read(24 * n), (3, n)).T
     return Seen(
-        {Group(*group): decode(Rules | None, rules) for group, rules in content["groups"]},
-        {Instance(*instance): decode(Running | None, running) for instance, running in content["containers"]},
+        dict(decode(list[tuple[Group, Rules | None]], content["groups"])),
+        dict(decode(list[tuple[Instance, Running | None]], content["containers"])),
         Samples([names[number] for number in numbers], np.ascontiguousarray(values)),
         decode(list[Kill], content["kills"]),
-        content.get("nodes", {}),
-        {Instance(*instance): Evaluation(*parts) for instance, parts in content.get("evaluations", [])},
+        dict(decode(list[tuple[str, float | None]], content.get("nodes", {}).items())),
+        dict(decode(list[tuple[Instance, Evaluation]], content.get("evaluations", []))),
     )
 
 
@@ -182,12 +180,15 @@ def _decode_history(content: str | None) -> HistogramSession:
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
-def encode_target(target: Target | None) -> Json:
-    """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for none."""
+RecordedTarget = tuple[tuple[Amounts, Amounts, Amounts], str] | None
+"""Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for no target."""
+
+
+def encode_target(target: Target | None) -> RecordedTarget:
     if target is None:
         return None
     estimate = target.estimate
-    return [[part.tolist() for part in (estimate.lower, estimate.target, estimate.upper)], target.doubt]
+    return (amounts_of(estimate.lower), amounts_of(estimate.target), amounts_of(estimate.upper)), target.doubt
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

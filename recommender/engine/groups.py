@@ -75,7 +75,7 @@ class Groups:
     def set_rules(self, group: Group, rules: Rules) -> None:
         """Set how the targets of a group are applied."""
         slot = self.slots[group]
-        self.history[slot].memory_interval_s = rules.memory_interval_s
+        self.history[slot].memory_interval_s = rules.memory_interval_s or None
         for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares", "evictable"):
             getattr(self.arrays, name)[slot] = getattr(rules, name)
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recommender.engine.containers import MAX_GAP_CYCLES, Containers, Member
+from recommender.engine.containers import MAX_BYTES, MAX_CORES, MAX_GAP_CYCLES, Containers, Member
 from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import or_nan
+from recommender.records import FloatArray, or_nan
+from recommender.units import MAX_DURATION_S
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +68,18 @@ def encode_curve(curve: DemandCurve) -> dict[str, Any]:
 
 def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
     """Reverse `encode_curve`; `KeyError`, `TypeError` or `ValueError` if it is no curve."""
-    cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
+    levels = np.array([content["millicores"], content["kib"]], np.float64).T / (1e3, 2.0**-10)
     step_s, used_cores = float(content["step_s"]), float(content["used_cores"])
-    if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
+    if levels.ndim != 2 or _are_impossible(levels) or not 0 < step_s <= MAX_DURATION_S:
         raise ValueError("a curve does not fit")
     if not 0 <= used_cores < math.inf:
         raise ValueError("the CPU usage is negative or infinite")
-    return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]), used_cores)
+    return DemandCurve(step_s, np.ascontiguousarray(levels, np.float32), used_cores)
+
+
+def _are_impossible(amounts: FloatArray) -> bool:
+    """Whether some of these cores and bytes, (n, 2), is negative or more than any machine has."""
+    return bool(((amounts < 0.0) | (amounts > (MAX_CORES, MAX_BYTES))).any())
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
@@ -101,14 +107,16 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         counted = {name: int(kept[name]) for name in _COUNTED}
         usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
         curve, free_cpu_cores = decode_curve(kept["curve"]), float(or_nan(kept["free_cpu_cores"]))  # JSON has no NaN
-        if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
+        if kept["step_s"] != fleet.step_s or not counted["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
+        if not len(usage) or _are_impossible(usage):
+            raise ValueError("no use, or one that no machine has")
         same_model = kept["model"] == fleet.tracker.digest
         track, session = dict(kept["track"]), dict(kept["session"])
         fleet.memory.put(member.slot, kept["memory_of_late"])
         fleet.past.restore(member.slot, kept["past"])
         fleet.arrays.put(member.slot, counted, counted)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
         raise BadInput(problem, remedy="Nothing to do: it starts from scratch.") from error
     fleet.curves.restore(member.slot, curve)
@@ -131,7 +139,7 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any] | None, cel
     The last is logged. A sample from before the state was kept, as in the first hour read from Prometheus, is part of
     it already.
     """
-    last_cell = None if kept is None else kept.get("last_cell")
+    last_cell = kept.get("last_cell") if isinstance(kept, Mapping) else None
     if kept is None or not isinstance(last_cell, int) or cell - last_cell > MAX_GAP_CYCLES * fleet.cycle_samples:
         return False
     try:

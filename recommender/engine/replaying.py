@@ -15,22 +15,22 @@ import numpy as np
 
 from recommender.engine import entries
 from recommender.engine.engine import Engine
+from recommender.engine.entries import RecordedTarget
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
-from recommender.engine.journal import Block, Reader
+from recommender.engine.journal import Reader
 from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.tally import Report
 from recommender.engine.target import changed_targets
 from recommender.errors import BadInput
+from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.model import PhaseModel
 from recommender.records import Amounts, FloatArray, amounts_of
+from recommender.units import MAX_DURATION_S
 
 log = logging.getLogger(__name__)
-
-RecordedTarget = entries.Json
-"""A target as recorded, see `encode_target`."""
 
 
 class Step(NamedTuple):
@@ -81,8 +81,10 @@ class Replay:
             try:
                 listed, columns = entries.unpack_block(block.content)
                 todo = [(kind, content, self._call_of(kind, content, columns)) for kind, *content in listed]
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-                raise _incompatible(block, repr(error)) from error
+            except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+                problem = f"block {block.number} does not fit ({type(error).__name__}: {error})"
+                remedy = "It was written by another version: replay it with that one."
+                raise BadInput(problem, remedy=remedy, file=block.piece) from error
             for kind, (now_s, *_), act in todo:
                 if kind == entries.STEP:
                     if now_s > until_s:
@@ -102,31 +104,45 @@ class Replay:
         """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
         first, *others = content
         if kind == entries.MODEL:
-            return partial(self._models.__setitem__, first, entries.decode_model(*others))
+            self._models[first] = entries.decode_model(*others)
+            return lambda: None
         if kind == entries.START:
             self._names = []
-            return partial(self._start, entries.decode(entries.Start, first))
+            start = entries.decode(entries.Start, first)
+            if not (start.step_s > 0.0 and 1 <= start.cycle_samples <= MAX_CYCLE_SAMPLES):
+                raise ValueError(f"a cycle of {start.cycle_samples} samples of {start.step_s} s")
+            return partial(self._start, start, self._model(start.model))
         if kind == entries.STEP:
-            return self._step_of(float(first), others[0], columns)
+            if not 0.0 <= (now_s := entries.decode(float, first)) <= MAX_DURATION_S:
+                raise ValueError(f"a step at {now_s} s")
+            return self._step_of(now_s, others[0], columns)
         if kind == entries.PUBLISHED:
             return partial(self._publish, *entries.decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == entries.CLASS:
             arguments = entries.decode(entries.CLASS_CALLS[first], others)
             return lambda: getattr(self._current_engine.classes, first)(*arguments)
-        return {
-            entries.ADOPTED: lambda: self._current_engine.adopt(self._models[first]),
-            entries.HISTORY: lambda: self._current_engine.history(Group(*first)),
-        }[kind]
+        if kind == entries.ADOPTED:
+            model = self._model(first)
+            return lambda: self._current_engine.adopt(model)
+        if kind == entries.HISTORY:
+            group = entries.decode(Group, first)
+            return lambda: self._current_engine.history(group)
+        raise ValueError(f"there is no kind of entry {kind!r}")
+
+    def _model(self, digest: str) -> PhaseModel:
+        if digest not in self._models:
+            raise ValueError(f"it has no model {digest!r}")
+        return self._models[digest]
 
     def _step_of(self, now_s: float, content: Mapping[str, entries.Json], columns: Any) -> Callable[[], Step]:
         seen = entries.decode_seen(content, columns, self._names)
         known = content["known_groups"]
         groups = {Group(*group): None if start is None else entries.decode_start(start) for group, start in known}
         members = {Instance(*instance): kept for instance, kept in content["known_members"]}
-        targets = {Group(*group): target for group, target in content["targets"]}
+        targets = dict(entries.decode(list[tuple[Group, RecordedTarget]], content["targets"]))
 
         def run() -> Step:
-            self._memory.load(groups, members)
+            self._memory.groups, self._memory.members = groups, members
             try:
                 self._current_engine.step(now_s, seen, Report())
             except Exception:
@@ -146,9 +162,9 @@ class Replay:
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
         return self._engine
 
-    def _start(self, recorded: entries.Start) -> None:
+    def _start(self, recorded: entries.Start, model: PhaseModel) -> None:
         start = recorded if self._change is None else self._change(recorded)
-        fleet = Fleet(self._models[start.model], start.step_s, start.cycle_samples)
+        fleet = Fleet(model, start.step_s, start.cycle_samples)
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
         self._engine = Engine(fleet, start.options, lead_time, self._memory)
         self._begins = True
@@ -192,25 +208,16 @@ def _within(amount: float, target: float, given: float) -> float:
 class _ReplayedMemory(Memory):
     """The recorded state from before a restart."""
 
-    def __init__(self) -> None:
-        self._groups: Mapping[Group, GroupStart | None] = {}
-        self._members: Mapping[Instance, Mapping[str, Any]] = {}
-
-    def load(self, groups: Mapping[Group, GroupStart | None], members: Mapping[Instance, Mapping[str, Any]]) -> None:
-        self._groups, self._members = groups, members
+    groups: Mapping[Group, GroupStart | None]
+    members: Mapping[Instance, Mapping[str, Any]]
 
     def group(self, group: Group) -> GroupStart:
-        if (start := self._groups.get(group)) is None:
+        if (start := self.groups.get(group)) is None:
             raise BadInput(f"{group}: its state could not be read then", remedy="It is left out, as then.")
         return start
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        return self._members.get(instance)
-
-
-def _incompatible(block: Block, why: str) -> BadInput:
-    remedy = "It was written by another version: replay it with that one."
-    return BadInput(f"block {block.number} does not fit ({why})", remedy=remedy, file=block.piece)
+        return self.members.get(instance)
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
@@ -221,31 +228,25 @@ class TargetHistory:
     """The target of one group over time, and how often it changed, the first one excluded."""
 
     changes: int = 0
-    _target: FloatArray | None = None
+    target: FloatArray | None = None
     _since_s: float = math.nan
     _duration_s: float = 0.0
     _sum: FloatArray = field(default_factory=lambda: np.zeros(2))
 
     def move(self, now_s: float, target: FloatArray | None) -> None:
         """Set the target from now on, float64 (2,); None for none."""
-        if self._target is not None:
+        if self.target is not None:
             self._duration_s += now_s - self._since_s
-            self._sum += (now_s - self._since_s) * self._target
-        if self._target is not None and target is not None:
-            self.changes += not np.array_equal(self._target, target)
-        self._target, self._since_s = target, now_s
-
-    def end(self, now_s: float) -> None:
-        self.move(now_s, self._target)
+            self._sum += (now_s - self._since_s) * self.target
+        if self.target is not None and target is not None:
+            self.changes += not np.array_equal(self.target, target)
+        self.target, self._since_s = target, now_s
 
     def mean(self) -> Amounts:
         """Time-weighted mean in cores and bytes while there was a target; the target itself if only for a moment."""
         if self._duration_s > 0.0:
             return amounts_of(self._sum / self._duration_s)
-        return (math.nan, math.nan) if self._target is None else amounts_of(self._target)
-
-
-_Histories = tuple[TargetHistory, TargetHistory]
+        return (math.nan, math.nan) if self.target is None else amounts_of(self.target)
 
 
 class Difference(NamedTuple):
@@ -266,7 +267,9 @@ class Comparison:
     def __init__(self) -> None:
         self.steps = self.starts = self.differing_steps = 0
         self.first_s = self.last_s = math.nan
-        self._histories = defaultdict[Group, _Histories](lambda: (TargetHistory(), TargetHistory()))
+        self._histories = defaultdict[Group, tuple[TargetHistory, TargetHistory]](
+            lambda: (TargetHistory(), TargetHistory())
+        )
 
     def see(self, step: Step) -> list[Difference]:
         """Take in a step; returns the targets that differ from the record."""
@@ -285,5 +288,5 @@ class Comparison:
         """Both histories of each group up to the last step, sorted by group."""
         for both in self._histories.values():
             for history in both:
-                history.end(self.last_s)
+                history.move(self.last_s, history.target)
         return [(group, *both) for group, both in sorted(self._histories.items())]

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recommender.cluster.objects.quantities import parse_quantity
+from recommender.engine.container_arrays import BY_EXPERIENCE, POLICIES
 from recommender.report.terminal import printable
 from recommender.units import format_cpu, format_memory
 
@@ -50,18 +51,19 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
         yield "present", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
     else:
         yield "present", "no phase: too few samples"
-    for following in container.get("next", []):
-        yield (
-            "expected",
-            f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}",
-        )
     why = container.get("why", {})
+    policy = why.get("policy", "?")
+    others = (*POLICIES[BY_EXPERIENCE:], "histogram")  # which do not ask the graph
+    unused = f"; CPU is decided by {policy} instead" if policy in others else ""
+    for following in container.get("next", []):
+        words = f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
+        yield "expected", f"{words}{unused}"
     if "forecastCpuCores" in why:
         forecast = f"{format_cpu(why['forecastCpuCores'])} cores, {format_memory(why['forecastMemoryBytes'])}"
         yield "forecast", f"{forecast} for the coming cycle"
     if "rule" in why:
         yield "rule", why["rule"]
-    yield "policy", why.get("policy", "?")
+    yield "policy", policy
     for rail in why.get("rails", []):
         yield "guard rail", f"{rail['name']}: {rail['words']}"
     for label, field in (("target", "target"), ("lower bound", "lowerBound"), ("upper bound", "upperBound")):

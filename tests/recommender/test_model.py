@@ -31,6 +31,10 @@ def training(**facts: Any) -> Callable[[Parts, Parts], None]:
     return lambda _, manifest: manifest.update(training={**manifest["training"], **facts})
 
 
+def without_training_fact(name: str) -> Callable[[Parts, Parts], None]:
+    return lambda _, manifest: manifest["training"].pop(name)
+
+
 def graph_of_fewer_phases(_: Parts, manifest: Parts) -> None:
     manifest["graph"] = graph_io.to_document(PhaseGraph(3))
 
@@ -44,6 +48,8 @@ INVALID = {
     "shares as text": (training(target_violation=["5 %", "5 %"]), r"training\.target_violation"),
     "shares above one": (training(target_violation=[5, 5]), r"training\.target_violation"),
     "cycle as text": (training(cycle_s="10m"), r"training\.cycle_s is '10m'"),
+    "no step": (without_training_fact("step_s"), r"training\.step_s is None"),
+    "no number of containers": (without_training_fact("containers"), r"training\.containers is None"),
     "no training facts": (lambda _, manifest: manifest.update(training=None), "are inconsistent"),
     "feature names that are not text": (lambda _, manifest: manifest.update(features=[{"name": 1}] * 4), "features"),
     "scaler mean of NaN": (array("scaler.mean", first_nan), r"scaler\.mean"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.options import Options
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
+from tests.fakes.command_line import CommandResult
 from tests.fakes.records import GIB, MODEL, FakeView, a_pod, a_vpa, rounds
+
+Phasewise = Callable[..., CommandResult]
 
 LIMITS = {
     "--container-recommendation-max-allowed-cpu": "100m",
@@ -66,3 +70,22 @@ def published(*arguments: str) -> dict[str, Any]:
 def test_another_limit_changes_the_target(option: str) -> None:
     value = LIMITS[option]
     assert published(*([value] if value.startswith("--") else [option, value])) != published()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--round-memory-bytes", 2**63),
+        ("--round-cpu-millicores", 10**400),
+        ("--pod-recommendation-min-memory-mb", 1e308),
+        ("--record-size", 1e308),
+        ("--resizes-per-hour", 10**400),
+        ("--kube-api-burst", "nan"),
+    ],
+)
+def test_a_number_beyond_any_amount_is_refused(
+    phasewise: Callable[..., CommandResult], option: str, value: Any
+) -> None:
+    ended = phasewise("recommender", "--check", option, value)
+    assert ended.code == 2
+    assert "is not a number up to 1152921504606846976" in ended.err

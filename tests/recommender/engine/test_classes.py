@@ -229,6 +229,10 @@ def test_a_class_keeps_no_more_containers_than_its_profile_holds() -> None:
     assert classes.known(KEY, f"c{MAX_CONTAINERS}") is None
 
 
+def a_kept_run(**fields: Any) -> dict[str, Any]:
+    return {"step_s": 15.0, "used_cores": 0.5, "millicores": [500.0], "kib": [1024.0], **fields}
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -237,6 +241,8 @@ def test_a_class_keeps_no_more_containers_than_its_profile_holds() -> None:
         "AAAA",
         pack({})[:-4],
         pack({"runs": {"main": [{"step_s": -1}]}, "levels": {}, "memory": {}}),
+        pack({"runs": {"main": [a_kept_run(step_s=1e30)]}, "levels": {}, "memory": {}}),
+        pack({"runs": {"main": [a_kept_run(kib=[1e300])]}, "levels": {}, "memory": {}}),
         pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "of_late": [[1.0]], "killed": [False]}}}),
     ],
 )

@@ -481,7 +481,17 @@ DAMAGED = {
     "samples": "many",
     "phase": 10_000,
     "model": None,
+    "past": [],
 }
+
+
+def test_a_kept_state_that_is_no_object_or_has_a_use_that_no_machine_has_counts_as_none() -> None:
+    before = EngineDriver()
+    before.steps(40)
+    kept = Kept(before)
+    for damaged in (1.5, kept.content["members"][str(A)] | {"usage": [[-1e18, 1e9]]}):
+        kept.content["members"][str(A)] = damaged
+        assert EngineDriver(kept, now_s=before.now_s).step().problems == {}
 
 
 @pytest.mark.parametrize("field", DAMAGED)
@@ -490,7 +500,7 @@ def test_damaged_state_of_one_container_affects_no_other(field: str) -> None:
     before.containers[B], before.usage[B] = running(), (0.2, 0.3)
     before.steps(40)
     kept = Kept(before)
-    kept.content["members"][str(A)][field] = DAMAGED[field]
+    kept.content["members"][str(A)] |= {field: DAMAGED[field]}
     after = EngineDriver(kept, now_s=before.now_s)
     after.containers[B], after.usage[B] = running(), (0.2, 0.3)
     reports = after.steps(10)

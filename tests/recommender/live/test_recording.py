@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from local_cluster.waiting import wait_until
 from recommender import artifacts
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import engine as stepped
 from recommender.engine.engine import Engine
+from recommender.engine.entries import pack_block, unpack_block
 from recommender.engine.journal import Journal, Reader
 from recommender.engine.keys import Group
 from recommender.engine.options import Options, RailOptions
 from recommender.engine.recording import Recorder
-from recommender.engine.replaying import Replay, Step
+from recommender.engine.replaying import Comparison, Replay, Step
 from recommender.errors import BadInput
 from recommender.slots import SlotArrays
 from tests.fakes.day import START_S
@@ -244,3 +251,71 @@ def test_a_record_with_a_model_of_another_version_is_reported_as_such(
     monkeypatch.setattr(artifacts, "SCHEMA", artifacts.SCHEMA + 1)
     with pytest.raises(BadInput, match=r"record: block 1 does not fit .*its model .*replay it with that one"):
         list(Replay(file).steps())
+
+
+Blocks = list[tuple[list[Any], bytes]]
+"""The entries of each block, and the columns of its samples."""
+
+
+def edited_record(file: Path, edit: Callable[[Blocks], object], steps: int = 12) -> None:
+    """A record of a few steps with a kill, edited where no checksum tells."""
+    cluster, recorder = FakeView(), recorder_of(file)
+    cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
+    ours = recommender(cluster, recorder=recorder)
+    rounds(ours, cluster, steps - 3, memory_gib=2.0)
+    cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
+    rounds(ours, cluster, 3, memory_gib=2.0)
+    recorder.close()
+    blocks = [(entries, columns.read()) for entries, columns in (unpack_block(b.content) for b in Reader(file))]
+    file.unlink()
+    edit(blocks)
+    journal = Journal(file, PIECE_BYTES)
+    for entries, columns in blocks:
+        journal.append(pack_block(entries, columns))
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda blocks: blocks[0][0].pop(0), r"block 1 .*it has no model '\w{64}'"),
+        (lambda blocks: blocks[0][0][1][1].__setitem__(1, "15s"), "block 1 .*step_s is '15s', not of type float"),
+        (lambda blocks: blocks[0][0][1][1].__setitem__(2, 2**53), "block 1 .*a cycle of 9007199254740992 samples"),
+        (lambda blocks: blocks[0][0][1][1][0]["rails"].update(widen=None), "block 1 .*widen is None, not of type"),
+        (lambda blocks: blocks[1][0][0].__setitem__(1, math.nan), "block 2 .*a step at nan s"),
+        (lambda blocks: blocks[1][0][0][2].update(samples=2**64), "block 2 does not fit"),
+        (lambda blocks: blocks[1][0][0].__setitem__(0, "jump"), "block 2 .*there is no kind of entry 'jump'"),
+    ],
+)
+def test_a_record_with_a_part_missing_or_of_another_type_is_refused_with_its_block(
+    file: Path, edit: Callable[[Blocks], object], message: str
+) -> None:
+    edited_record(file, edit)
+    with pytest.raises(BadInput, match=rf"record: {message}.*replay it with that one"):
+        list(Replay(file).steps())
+
+
+VALUES = (None, True, 0, -1, 2**31, 2**64, 1.5, 1e300, math.nan, math.inf, "", "\ud800", [], {}, [[]], [1], {"a": 1})
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a JSON value with each of its keys or positions."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from places(value[key])
+
+
+@given(st.data())
+def test_a_record_with_any_value_replaced_is_replayed_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    def edit(blocks: Blocks) -> None:
+        content, key = data.draw(st.sampled_from(list(places(data.draw(st.sampled_from(blocks))[0]))))
+        content[key] = data.draw(st.sampled_from(VALUES))
+
+    file = tmp_path_factory.mktemp("edited") / "record"
+    edited_record(file, edit, steps=6)
+    with suppress(BadInput):
+        comparison = Comparison()
+        for step in Replay(file).steps():
+            comparison.see(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
+from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import status_of
 from recommender.engine.persistence import unpack
 from recommender.kernels import histogram as kernel
@@ -267,6 +269,55 @@ def test_what_is_learned_after_the_clock_was_set_back_is_saved_within_a_cycle(cl
     rounds(ours, cluster, 32)
     (kept,) = members_in(cluster).values()
     assert cluster.now_s - 32.0 <= kept["last_cell"] <= cluster.now_s
+
+
+def test_after_the_clock_was_set_back_by_an_hour_a_rise_and_a_kill_are_answered_at_once(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 60)
+    cluster.now_s -= 3600.0
+    cluster.set_back_s, written = 3600.0, len(cluster.writes)
+    report = rounds(ours, cluster, 30)
+    assert (report.problems, len(cluster.writes)) == ({}, written)
+    cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
+    rounds(ours, cluster, 5, cpu_cores=1.9)
+    cpu_cores, memory_gib = target_of(cluster)
+    assert cpu_cores >= 1.9
+    assert memory_gib == pytest.approx(4.8)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one after the other", "at once"])
+def test_two_pods_with_one_uid_count_as_one(cluster: FakeView, both: bool) -> None:
+    ours, first = recommender(cluster), cluster.pods["job"]
+    rounds(ours, cluster, 40)
+    second = replace(a_pod("job-2"), uid=first[0].uid)
+    cluster.pods["job"] = [*first, second] if both else [second]
+    report = rounds(ours, cluster, 40, cpu_cores=1.5)
+    assert (report.problems, len(ours.engine.running)) == ({}, 1)
+    assert target_of(cluster)[0] == pytest.approx(1.5, rel=0.05)
+
+
+def test_a_container_renamed_in_its_pod_is_another_one(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    cluster.pods["job"] = [a_pod("job-1", containers=("worker",))]
+    for _ in range(40):
+        cluster.now_s += 1.0
+        use(cluster, "job-1", 0.7, 1.0, container="worker")
+        assert ours.run().problems == {}
+    assert [instance.container for instance in ours.engine.running] == ["worker"]
+    (entry,) = read_vpa(cluster.raw["job"]).status["recommendation"]["containerRecommendations"]
+    assert entry["containerName"] == "worker"
+    assert target_of(cluster, container="worker")[0] == pytest.approx(0.7, rel=0.05)
+
+
+def test_a_vpa_whose_target_changes_while_its_pods_run_follows_the_pods_of_the_new_target(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    cluster.raw["job"]["spec"]["targetRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    cluster.pods["job"] = [a_pod("web-1")]
+    assert rounds(ours, cluster, 60, cpu_cores=1.5).problems == {}
+    assert [instance.pod_uid for instance in ours.engine.running] == ["uid-web-1"]
+    assert target_of(cluster)[0] >= 1.5
 
 
 def test_what_was_learned_of_a_container_is_dropped_with_its_pod_also_if_no_sample_has_claimed_it(

@@ -70,3 +70,14 @@ def test_text_of_pod_owners_neither_controls_the_terminal_nor_breaks_the_table()
     text = captured.get()
     assert text.count(r"[/x]\x1b[2J[bold]") == 12
     assert "\x1b[2J" not in text
+
+
+def test_a_next_phase_that_did_not_decide_is_shown_with_what_did() -> None:
+    following = [{"phase": 3, "probability": 0.6, "at": "2026-11-21T10:00:00Z"}]
+
+    def expected(policy: str) -> str:
+        text = rendered(containers=[{"name": "main", "next": following, "why": {"policy": policy}}])
+        return next(line for line in text.splitlines() if "expected" in line)
+
+    assert "phase 3 (60%) about 2026-11-21T10:00:00Z; CPU is decided by own.past instead" in expected("own.past")
+    assert "decided" not in expected("phase.proactive")
