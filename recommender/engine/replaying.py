@@ -102,7 +102,7 @@ class Replay:
         """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
         first, *others = content
         if kind == entries.MODEL:
-            return partial(self._models.__setitem__, first, entries.decode_model(*others))
+            return partial(self._models.setdefault, first, self._models.get(first) or entries.decode_model(*others))
         if kind == entries.START:
             self._names = []
             return partial(self._start, entries.decode(entries.Start, first))
