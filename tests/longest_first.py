@@ -22,6 +22,9 @@ LONGEST_FIRST = (
     "tests/extender/options/test_command_options.py",
     "tests/contracts/test_docs.py",
     "tests/scripts/test_record_training.py",
+    "tests/recommender/test_processes.py",
+    "tests/extender/test_shutdown.py",
+    "tests/scripts/test_by_name.py",
     # long simulations
     "tests/recommender/live/test_no_harm.py",
     "tests/recommender/simulate/test_phasewise.py",

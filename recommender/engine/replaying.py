@@ -104,7 +104,8 @@ class Replay:
         """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
         first, *others = content
         if kind == entries.MODEL:
-            self._models[first] = entries.decode_model(*others)
+            if first not in self._models:
+                self._models[first] = entries.decode_model(*others)
             return lambda: None
         if kind == entries.START:
             self._names = []

@@ -194,7 +194,7 @@ class Recommender:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
         if report.kills:
             self.classes.write_changed(report)
-        self._publisher.publish(self.vpas.values(), lambda state: self.profiles.save_kill(state, report), report)
+        self._publisher.publish(list(self.vpas.values()), lambda state: self.profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:

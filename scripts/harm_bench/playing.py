@@ -53,10 +53,7 @@ class Ours:
         self.view.keep(kept)
 
     def _new_recommender(self) -> Recommender:
-        def clock() -> float:
-            return self._cluster.now_s
-
-        fleet = Fleet(self._model, self._step_s, round(CYCLE_S / self._step_s))
+        fleet, clock = Fleet(self._model, self._step_s, round(CYCLE_S / self._step_s)), self._cluster.clock
         return Recommender(self.view, fleet, Options(), SharedLimits(), clock=clock, stopwatch=clock)
 
 

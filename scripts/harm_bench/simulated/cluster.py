@@ -122,6 +122,9 @@ class Cluster:
                 self.updater.loop(workload, tally, self.now_s)
                 controllers.reconcile(workload, tally, self.now_s)
 
+    def clock(self) -> float:
+        return self.now_s
+
     def take_kills(self) -> list[Kill]:
         taken, self.kills = self.kills, []
         return taken

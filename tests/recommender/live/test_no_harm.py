@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -232,11 +233,18 @@ class Outcome(NamedTuple):
 
 
 @cache
+def undisturbed(hour: float, round_s: float) -> Play:
+    """The hours before each of the endings; copies of it play on."""
+    workloads = [web(LOADING, (1.0, 5 * GIB), mode, namespace=mode.lower()) for mode in MODES]
+    return Play("ours", workloads, round_s=round_s).until(hour)
+
+
+@cache
 def an_hour_after_restart(ending: Ending, hour: float, round_s: float = TICK_S) -> dict[UpdateMode, Outcome]:
     """Results by mode: a recommender ends at this hour and another one starts."""
-    workloads = [web(LOADING, (1.0, 5 * GIB), mode, namespace=mode.lower()) for mode in MODES]
-    play = Play("ours", workloads, round_s=round_s).until(hour)
-    ours, before = play.recommender, [disturbances(tally_of(workload)) for workload in workloads]
+    play = deepcopy(undisturbed(hour, round_s))
+    ours, workloads = play.recommender, play.cluster.workloads
+    before = [disturbances(tally_of(workload)) for workload in workloads]
     if ending in ("stopped", "profiles lost"):
         ours.stop()
     elif ending == "killed":

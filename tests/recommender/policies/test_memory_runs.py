@@ -30,7 +30,7 @@ MARGIN_OF_FOUR = 1 + MARGIN + SMALL_SAMPLE_MARGIN / 4
 def rises_of(memory: list[float], lead: int = 3) -> tuple[float, FloatArray]:
     runs = MemoryOfRuns(1)
     for amount in memory:
-        runs.observe(np.zeros(1, np.int64), np.array([amount]), lead)
+        runs.observe(np.zeros(1, np.int64), np.array([amount], float), lead)
     return float(runs.largest_bytes[0]), runs.rises[0]
 
 
