@@ -75,6 +75,7 @@ class Engine:
         self._shares, self._began_s = Shares(self._work_of), math.inf
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
         self.targets: dict[Group, Target] = {}
+        self.retargeted: list[Group] = []  # in the last step
         self._situation: Situation | None = None
         self._railed: list[FloatArray] = []
 
@@ -378,8 +379,8 @@ class Engine:
         groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
         groups.bump_revision(changed)
         doubts, is_known = situation.doubt[changed].tolist(), known[changed].tolist()
-        for slot, estimate, doubt, has_target in zip(changed.tolist(), advised[changed], doubts, is_known, strict=True):
-            group = self.groups.by_slot[slot]
+        self.retargeted = [self.groups.by_slot[slot] for slot in changed.tolist()]
+        for group, estimate, doubt, has_target in zip(self.retargeted, advised[changed], doubts, is_known, strict=True):
             if has_target:
                 self.targets[group] = Target(group, Estimate(*estimate.copy()), DOUBTS[doubt])
             else:

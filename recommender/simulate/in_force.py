@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.engine.band import in_whole_units
 from recommender.engine.group_arrays import TARGET
 from recommender.judging import ClusterRules
 from recommender.kernels.tally import ROUNDING, after_kill
-from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommendation, FloatArray, IntArray
-from recommender.simulate.clock import Round
+from recommender.policies.constraints import SharedLimits
+from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits
+from recommender.simulate.clock import Recommended, Round
 
 
 @dataclass(slots=True)
@@ -29,6 +31,12 @@ class Outcome:
     positions: list[int] = field(default_factory=list)
     amounts: list[tuple[float, float]] = field(default_factory=list)
     marks: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MARKS})
+
+
+def constrained(estimates: FloatArray, maximum: Limits = NO_LIMITS) -> tuple[FloatArray, FloatArray]:
+    """What `constrain` makes of estimates, float64 (m, 3, 2), each of a pod by itself, before and after `maximum`."""
+    uncapped = in_whole_units(np.maximum(estimates, SharedLimits().pod_minimum))
+    return uncapped, np.minimum(uncapped, [most or np.inf for most in maximum])
 
 
 class InForce:
@@ -46,11 +54,10 @@ class InForce:
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)
         self._pending, self._deferred, self._changed = set[int](), set[int](), set[int]()
 
-    def begin(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+    def begin(self, recommended: Recommended, now_s: float) -> None:
         """Give pods without a node the recommendation where it is less than declared; undeclared resources stay so."""
-        for number, one in recommended:
-            has = self.has[number]
-            self.has[number] = np.where(np.isnan(has), has, np.fmin(has, one.target))
+        has = self.has[numbers := list(recommended.numbers)]
+        self.has[numbers] = np.where(np.isnan(has), has, np.fmin(has, recommended.bounds[:, TARGET]))
         self.recommend(recommended, now_s)
 
     def apply(self, now_s: float) -> None:
@@ -102,12 +109,11 @@ class InForce:
         changed, self._changed = self._changed, set()
         return changed
 
-    def recommend(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+    def recommend(self, recommended: Recommended, now_s: float) -> None:
         """Take in changed recommendations."""
-        numbers = [number for number, _ in recommended]
-        estimates = np.array([(one.lower, one.target, one.upper) for _, one in recommended])
-        self._recommended[numbers] = estimates.reshape(-1, 3, 2)
-        self._check_bounds(numbers, now_s)
+        if recommended.numbers:
+            self._recommended[numbers := list(recommended.numbers)] = recommended.bounds
+            self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:
         self._pending.discard(number)
