@@ -6,6 +6,7 @@ the resize; the latest one counts. Where memory limits follow, the kubelet defer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -111,9 +112,8 @@ class InForce:
 
     def recommend(self, recommended: Recommended, now_s: float) -> None:
         """Take in changed recommendations."""
-        if recommended.numbers:
-            self._recommended[numbers := list(recommended.numbers)] = recommended.bounds
-            self._check_bounds(numbers, now_s)
+        self._recommended[numbers := list(recommended.numbers)] = recommended.bounds
+        self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:
         self._pending.discard(number)
@@ -127,21 +127,15 @@ class InForce:
 
     def _check_bounds(self, numbers: Sequence[int], now_s: float) -> None:
         """Update whether the updater will act on these, strictly outside their bounds, and since when."""
-        if not numbers:
-            return
-        has, (lower, target, upper) = self.has[numbers], np.moveaxis(self._recommended[numbers], 1, 0)
-        missing: BoolArray = np.isnan(has)
-        acts = ((has < lower) | (has > upper) | (missing & ~np.isnan(lower))).any(axis=1)
-        target[:, MEMORY] = np.maximum(target[:, MEMORY], self._floor_bytes[numbers])
-        acts &= (target != has).any(axis=1)
-        # A pod without declared requests is created with the first recommendation.
-        since_s = np.where(missing.any(axis=1), -np.inf, now_s)
-        for at, number in enumerate(numbers):
-            if not acts[at]:
+        for number in numbers:  # few at a time: arrays would take longer
+            has, (lower, target, upper) = self.has[number].tolist(), self._recommended[number].tolist()
+            target[MEMORY] = max(target[MEMORY], float(self._floor_bytes[number]))
+            if not (target != has and any(map(_is_outside, has, lower, upper))):
                 self.end(number)
             elif number not in self._pending:
                 self._pending.add(number)
-                self._outside_since_s[number] = since_s[at]
+                # A pod without declared requests is created with the first recommendation.
+                self._outside_since_s[number] = -math.inf if any(map(math.isnan, has)) else now_s
                 self._mark(number, "asked", now_s)
 
     def _record(self, numbers: IntArray, positions: IntArray) -> None:
@@ -155,3 +149,7 @@ class InForce:
 
     def _mark(self, number: int, what: str, at_s: float) -> None:
         self.outcomes[number].marks[what].append(at_s)
+
+
+def _is_outside(has: float, lower: float, upper: float) -> bool:
+    return has < lower or has > upper or (math.isnan(has) and not math.isnan(lower))
