@@ -256,12 +256,15 @@ class Containers:
     def _usable(self, samples: Samples, now_s: float) -> IntArray:
         """Positions of the plausible samples; the others are recorded as refused."""
         instances, values = samples
+        latest_s = now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s)
+        if ((values >= 0.0) & (values < (latest_s, MAX_CORES, MAX_BYTES))).all():  # the usual case
+            return np.arange(len(values))
         at_s, cpu_cores, memory_bytes = values.T
         faults: tuple[tuple[str, BoolArray], ...] = (
             ("not a number", np.logical_not(np.isfinite(values).all(axis=1))),
             ("negative use", (cpu_cores < 0.0) | (memory_bytes < 0.0)),
             ("more than any machine has", (cpu_cores > MAX_CORES) | (memory_bytes > MAX_BYTES)),
-            ("from the future", at_s > now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s)),
+            ("from the future", at_s > latest_s),
         )
         good = np.ones(len(values), bool)
         for why, wrong in faults:
@@ -369,7 +372,8 @@ class Containers:
         self.rows.append(slots, usage, labels)
         cycle = cell // self.cycle_samples
         count_samples(slots, usage, at_s, labels, cycle, self.step_s, arrays.arrays(SampledArrays), enters)
-        self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
+        if enters.any():
+            self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
         demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])

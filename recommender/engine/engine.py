@@ -75,14 +75,16 @@ class Engine:
         self._shares, self._began_s = Shares(self._work_of), math.inf
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
         self.targets: dict[Group, Target] = {}
+        self.retargeted: dict[Group, None] = {}  # whose target is new, another or gone since the step before
         self._situation: Situation | None = None
-        self._railed: list[FloatArray] = []
+        self._railed = [np.empty((0, 2))] * (len(RAILS) + 1)
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
         """Take in what was observed, and return the target of each group; `now_s` in unix seconds.
 
         A failure of one object affects that object only, and is reported.
         """
+        self.retargeted = {}
         if now_s < self._now_s:
             self.groups.arrays.follow_clock(slice(None), now_s)
             self._shares.follow_clock(now_s)
@@ -135,8 +137,6 @@ class Engine:
 
     def rails_acting(self) -> dict[str, int]:
         """Number of groups whose target each guard rail moved in the last step."""
-        if not self._railed:
-            return {rail.name: 0 for rail in RAILS}
         acted = rails_acted(self._railed)
         counts = acted[:, self.groups.arrays.alive[: acted.shape[1]]].sum(axis=1)
         return {rail.name: int(count) for rail, count in zip(RAILS, counts, strict=True)}
@@ -195,7 +195,7 @@ class Engine:
         for group, rules in changed.items():
             with report.guard(group):
                 if rules is None:
-                    self.targets.pop(group, None)
+                    self._withdraw(group)
                     self._cold_starts.forget(slot := self.groups.slots[group])
                     self.groups.remove(group)
                     self.fleet.arrays.group[self.fleet.arrays.group == slot] = NO_GROUP
@@ -288,8 +288,8 @@ class Engine:
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
             self.groups.arrays.bump_revision(self.fleet.arrays.group[self.fleet.phase_changed])
-            slots = np.unique(fresh)
-            slots = slots[self.fleet.arrays.group[slots] != NO_GROUP]
+            owner = self.fleet.arrays.group
+            slots = np.flatnonzero((np.bincount(fresh, minlength=len(owner)) > 0) & (owner != NO_GROUP))
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
             at_s, _, memory_bytes = samples.values[self.fleet.usable].T
             self._record_memory(self.fleet.owners, memory_bytes, at_s)
@@ -334,7 +334,9 @@ class Engine:
         groups, options = self.groups.arrays, self.options
         shared = self._shares.shared(now_s, self.groups.slots, report)
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
-        needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
+        needs_default = (
+            ~situation.from_experience | situation.evicts | groups.limits_follow | (situation.doubt != NO_DOUBT)
+        )
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
@@ -382,8 +384,13 @@ class Engine:
             group = self.groups.by_slot[slot]
             if has_target:
                 self.targets[group] = Target(group, Estimate(*estimate.copy()), DOUBTS[doubt])
+                self.retargeted[group] = None
             else:
-                self.targets.pop(group, None)
+                self._withdraw(group)
+
+    def _withdraw(self, group: Group) -> None:
+        if self.targets.pop(group, None) is not None:
+            self.retargeted[group] = None
 
     def _remove_finished(self, now_s: float, report: Report) -> None:
         """Remove containers whose pod is gone or finished, and learn runs that completed."""

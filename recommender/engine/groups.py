@@ -121,10 +121,11 @@ class Groups:
         days = [
             self.history[slot].estimate_into(estimate) for slot, estimate in zip(slots.tolist(), found, strict=True)
         ]
-        nothing, without_memory = ~found.any(axis=(1, 2)), ~found[:, :, MEMORY].any(axis=1)
-        present_bytes = np.fmax(arrays.published[slots, MEMORY], arrays.requests[slots, MEMORY])
-        found[without_memory, :, MEMORY] = present_bytes[without_memory, np.newaxis]
-        found[nothing] = np.nan
+        if not found.all():  # few have no samples of a resource yet
+            nothing, without_memory = ~found.any(axis=(1, 2)), ~found[:, :, MEMORY].any(axis=1)
+            present_bytes = np.fmax(arrays.published[slots, MEMORY], arrays.requests[slots, MEMORY])
+            found[without_memory, :, MEMORY] = present_bytes[without_memory, np.newaxis]
+            found[nothing] = np.nan
         arrays.default_estimate[slots], arrays.default_asked_s[slots], arrays.history_days[slots] = found, now_s, days
 
     def most_used(self, slot: int) -> FloatArray:

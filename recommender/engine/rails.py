@@ -67,7 +67,7 @@ def rail_notes(
         if acted:
             why = rail.explain
             notes.append((rail.name, why if isinstance(why, str) else why(group, situation, options)))
-    if situation.doubtful[group] and not situation.as_default[group, CPU]:
+    if situation.doubt[group] != NO_DOUBT and not situation.as_default[group, CPU]:
         notes.insert(0, (RAILS[0].name, f"{DOUBTS[situation.doubt[group]]}; no history to fall back on"))
     return notes
 
@@ -80,7 +80,7 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
     An established target stays until the containers have enough history.
     """
-    falls = s.doubtful[:, np.newaxis] & s.as_default
+    falls = (s.doubt != NO_DOUBT)[:, np.newaxis] & s.as_default
     return np.where(
         falls, np.where(s.keeps_published, s.groups.published, s.groups.default_estimate[:, TARGET]), target
     )
@@ -138,7 +138,7 @@ def _explain_violation_budget(group: int, s: Situation, options: RailOptions) ->
 
 def _no_shrinking_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Keep the requests in doubt with little history: the updater updates old pods whatever the bounds."""
-    guesses = s.doubtful & (s.groups.history_days < MIN_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
+    guesses = (s.doubt != NO_DOUBT) & (s.groups.history_days < MIN_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
     return np.where(guesses[:, np.newaxis], np.fmax(target, s.groups.requests), target)
 
 
@@ -178,7 +178,8 @@ def _slow_shrink(target: FloatArray, s: Situation, options: RailOptions) -> Floa
 
     Where limits follow it has already waited much longer, and shrinks in one step instead of halfway for as long again.
     """
-    applied, moved = s.in_force_bytes, target.copy()
+    applied, moved = s.groups.published[:, MEMORY], target.copy()
+    applied = np.where(np.isnan(applied) & ~s.as_default[:, MEMORY], s.groups.requests[:, MEMORY], applied)
     falls = (target[:, MEMORY] < applied) & ~s.promised
     waits = ~(s.now_s - s.groups.less_memory_since_s >= options.shrink_after_s)
     step = np.where(s.groups.limits_follow, target[:, MEMORY], applied * (1.0 - options.shrink_step))

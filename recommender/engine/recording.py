@@ -20,7 +20,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.engine.seen import GroupStart, Memory, Seen
 from recommender.engine.tally import Report
-from recommender.engine.target import Target, changed_targets
+from recommender.engine.target import Target
 from recommender.model import PhaseModel
 from recommender.records import Amounts
 
@@ -92,7 +92,6 @@ class RecordedEngine(Engine):
     ) -> None:
         self._recorder, self._recorded_memory, self._in_step = recorder, _RecordedMemory(memory), False
         super().__init__(fleet, options, lead_time, self._recorded_memory, _RecordedClasses(recorder))
-        self._last_targets: dict[Group, Target] = {}
         recorder.start(self)
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
@@ -107,7 +106,7 @@ class RecordedEngine(Engine):
         finally:
             self._in_step = False
             content |= self._recorded_memory.take()
-            content["targets"] = self._changed_targets()
+            content["targets"] = [(group, entries.encode_target(self.targets.get(group))) for group in self.retargeted]
         return targets
 
     def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
@@ -122,12 +121,6 @@ class RecordedEngine(Engine):
         if not self._in_step:
             self._recorder.note(entries.HISTORY, group)
         return super().history(group)
-
-    def _changed_targets(self) -> list[tuple[Group, Any]]:
-        """Targets that changed since the step before."""
-        changed = changed_targets(self._last_targets, self.targets)
-        self._last_targets = dict(self.targets)
-        return [(group, entries.encode_target(self.targets.get(group))) for group in changed]
 
 
 class _RecordedMemory(Memory):

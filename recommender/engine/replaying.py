@@ -23,7 +23,6 @@ from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.tally import Report
-from recommender.engine.target import changed_targets
 from recommender.errors import BadInput
 from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.model import PhaseModel
@@ -66,7 +65,6 @@ class Replay:
         self._names: list[Instance] = []
         self._memory = _ReplayedMemory()
         self._engine: Engine | None = None
-        self._last_targets: dict[Group, Any] = {}
         self._recorded: dict[Group, RecordedTarget] = {}
         self._replayed: dict[Group, RecordedTarget] = {}
         self._allowed: dict[Group, tuple[Amounts, Amounts]] = {}
@@ -169,7 +167,7 @@ class Replay:
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
         self._engine = Engine(fleet, start.options, lead_time, self._memory)
         self._begins = True
-        for of_last_engine in (self._last_targets, self._recorded, self._replayed, self._allowed):
+        for of_last_engine in (self._recorded, self._replayed, self._allowed):
             of_last_engine.clear()
 
     def _publish(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> None:
@@ -180,15 +178,14 @@ class Replay:
     def _compared(self, now_s: float, recorded: Mapping[Group, RecordedTarget]) -> Step:
         """The replayed step, compared with the record."""
         targets, begins, self._begins = self._current_engine.targets, self._begins, False
-        last, self._last_targets = self._last_targets, dict(targets)
-        changed = changed_targets(last, targets)
+        changed = self._current_engine.retargeted
         self._recorded |= recorded
         self._replayed |= {group: entries.encode_target(targets.get(group)) for group in changed}
         if self._change is not None:
             for group in changed:
                 if group in targets:
                     self._follow(group, now_s)
-        either = {**recorded, **dict.fromkeys(changed)}
+        either = {**recorded, **changed}
         return Step(now_s, self._current_engine, begins, either, self._recorded, self._replayed)
 
     def _follow(self, group: Group, now_s: float) -> None:

@@ -14,7 +14,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
 from recommender.kernels import group_demand as kernel
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
     "",
@@ -79,23 +79,11 @@ class Situation:
     """Nodes whose containers share CPU."""
 
     @cached_property
-    def doubtful(self) -> BoolArray:
-        """bool (n,): the forecast is not trusted."""
-        doubtful: BoolArray = self.doubt != NO_DOUBT
-        return doubtful
-
-    @cached_property
     def keeps_published(self) -> BoolArray:
         """bool (n, 2): the published target of established groups stays until their containers have enough history."""
         young = (self.doubt == LITTLE_HISTORY) & self.groups.established
         keeps = np.column_stack([young | ((self.doubt == NO_DOUBT) & self.keeps_published_cpu), young])
         return keeps & ~np.isnan(self.groups.published)
-
-    @property
-    def in_force_bytes(self) -> FloatArray:
-        """float64 (n,): memory in force; without a target the request, unless the default recommender decides."""
-        published, requests = self.groups.published[:, MEMORY], self.groups.requests[:, MEMORY]
-        return np.where(np.isnan(published) & ~self.as_default[:, MEMORY], requests, published)
 
     @cached_property
     def as_default(self) -> BoolArray:
@@ -103,7 +91,7 @@ class Situation:
 
         Unless a change evicts, not memory that earlier runs bound: a doubtful CPU forecast does not affect it.
         """
-        as_default = (self.doubtful | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
+        as_default = ((self.doubt != NO_DOUBT) | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property

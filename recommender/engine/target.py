@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recommender.engine.containers import Member
@@ -39,8 +39,3 @@ class Why:
     """Name and explanation of each rail that acted, in order."""
     default: Amounts = (math.nan, math.nan)
     """Cores and bytes: the default recommender's target; NaN if it has none."""
-
-
-def changed_targets(before: Mapping[Group, Target], now: Mapping[Group, Target]) -> list[Group]:
-    """Groups whose target is new, another one, or gone."""
-    return [group for group in {**before, **now} if before.get(group) is not now.get(group)]

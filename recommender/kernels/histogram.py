@@ -143,16 +143,19 @@ def percentile(histogram: Histogram, starts: FloatArray, share: float) -> float:
     The last bucket has no end; its start is returned.
     """
     weights, threshold = histogram.weights, share * histogram.sums[TOTAL]
-    bucket, highest, below = 0, BUCKETS - 1, 0.0
-    while highest > 0 and weights[highest] < EPSILON:
-        highest -= 1
-    while bucket < highest and weights[bucket] < EPSILON:
+    bucket, below = 0, 0.0
+    while bucket < BUCKETS - 1 and weights[bucket] < EPSILON:
         bucket += 1
-    if weights[bucket] < EPSILON:
-        return 0.0
-    while bucket < highest and below + weights[bucket] < threshold:
+    while bucket < BUCKETS - 1 and below + weights[bucket] < threshold:
         below += weights[bucket]
         bucket += 1
+    if weights[bucket] < EPSILON:  # no weight reaches the share but for rounding, or all are empty
+        highest = BUCKETS - 1
+        while highest > 0 and weights[highest] < EPSILON:
+            highest -= 1
+        if weights[highest] < EPSILON:
+            return 0.0
+        bucket = min(bucket, highest)
     return float(starts[min(bucket + 1, BUCKETS - 1)])
 
 

@@ -103,7 +103,19 @@ class ConditionalRBM:
         `values`, `segments`: as in `fit`; BadInput if a value is not finite, as with a scaler that overflows. The first
         ``lag + delay`` rows of each segment, which have no full window, have a code of zeros.
         """
-        data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
+        codes, borders = self._codes(np.ascontiguousarray(values, dtype=self.dtype)), np.asarray(segments)
+        for age in range(min(self.lag + self.delay, len(codes))):
+            row = borders[:-1] + age
+            codes[row[row < borders[1:]]] = 0.0
+        return codes
+
+    def transform_windows(self, windows: Floats) -> Floats:
+        """The code of each of these windows, contiguous float (m, lag + delay + 1, n_features)."""
+        _, length, n_features = windows.shape
+        return self._codes(windows.reshape(-1, n_features))[length - 1 :: length]
+
+    def _codes(self, data: Floats) -> Floats:
+        """The code of each row that has enough before it."""
         # The minimum and maximum are NaN if any value is, and need no mask as long as the data.
         if not (np.isfinite(data.min()) and np.isfinite(data.max())):
             raise BadInput("a value that is not finite in the encoder's input", remedy="Train the model again.")
@@ -115,9 +127,6 @@ class ConditionalRBM:
             kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, data.dtype == np.float64)
             taps, n = taps_of(parameters).ravel(), len(data) - warm_up
             kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[warm_up * self.n_hidden :])
-        for age in range(min(warm_up, len(data))):
-            row = borders[:-1] + age
-            codes[row[row < borders[1:]]] = 0.0
         return codes
 
     def to_state(self) -> dict[str, NDArray[Any]]:

@@ -62,10 +62,9 @@ class PhaseTracker:
         append_features(slots, usage, self._standard, tracks)
         position = tracks.in_row[slots] - 1
         has_code = (position >= 0) & (~tracks.gapped[slots] | (position >= self._window - 1))
-        coded = slots[has_code]
-        codes = self._codes(coded, position[has_code])
-        labels = np.empty(len(coded), np.int64)
-        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, places, labels)
+        if len(coded := slots[has_code]):
+            codes, labels = self._codes(coded, position[has_code]), np.empty(len(coded), np.int64)
+            update_phases(coded, codes, self._centres, UNKNOWN_PHASE, places, labels)
         return places.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
@@ -96,11 +95,8 @@ class PhaseTracker:
 
     def _codes(self, slots: IntArray, position: IntArray) -> NDArray[np.floating[Any]]:
         """The code of each newest window; zeros before there is a full one."""
-        encoder = self.detector.encoder
+        encoder, full = self.detector.encoder, position >= self._window - 1
         codes = np.zeros((len(slots), encoder.n_hidden), encoder.dtype)
-        full = position >= self._window - 1
         if full.any():
-            rows = self.state.arrays(Tracks).rows[slots[full]].reshape(-1, len(self.detector.features))
-            borders = np.arange(0, len(rows) + 1, self._window, dtype=np.int64)
-            codes[full] = encoder.transform(rows, borders)[self._window - 1 :: self._window]
+            codes[full] = encoder.transform_windows(self.state.arrays(Tracks).rows[slots[full]])
         return codes

@@ -212,7 +212,7 @@ def memory_targets(
     doublings = np.log2(np.maximum(age_steps, 1)).astype(np.int64)
     column = np.minimum(np.maximum(doublings - MAX_SLOWDOWN_DOUBLINGS, 0), AGES - 1)
     # Runs whose memory only fell may not do so again: the recent peak stays allocated.
-    rise = np.maximum(np.broadcast_to(rises, (len(column), AGES))[np.arange(len(column)), column], 1.0)
+    rise = np.maximum(rises[np.arange(len(column)), column] if rises.ndim == 2 else rises[column], 1.0)
     known = (age_steps >= WARM_UP_STEPS) & (recent_peak_bytes > 0.0)
     # Without samples this would be 0 x infinity; the peak of the class applies.
     by_rise = np.where(known, np.where(known, recent_peak_bytes, 1.0) * rise, np.inf)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
+from recommender.records import FloatArray, IntArray, UsageSeries
 
 CONTAINER = "main"  # the only container of each simulated pod
 
@@ -45,14 +45,21 @@ class RoundInput:
     kills: Sequence[tuple[int, float]]  # OOM-killed traces, and the bytes that each had
 
 
+class Recommended(NamedTuple):
+    """Recommendations, by the numbers of their traces."""
+
+    numbers: Sequence[int] = ()
+    bounds: FloatArray = np.empty((0, 3, 2))  # float64 (m, 3, 2): lower bound, target and upper bound
+
+
 class SimulatedRecommender(Protocol):
     """A recommender in the simulated cluster."""
 
-    def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def expect(self, now: Round, has: FloatArray) -> Recommended:
         """Recommendations for the traces that begin in a round, before their first sample; `has` as in `RoundInput`."""
-        return ()
+        return Recommended()
 
-    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         """Recommendations from now on, for the traces for which they may have changed."""
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.kills import bumped_memory_bytes
-from recommender.policies.constraints import SharedLimits, constrain
 from recommender.policies.histogram import NO_FLOORS, HistogramSession
-from recommender.records import Block, ContainerPolicy, ContainerRecommendation
-from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
+from recommender.records import Block, FloatArray
+from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.in_force import constrained
 
 INTERVAL_S = 60.0
 NO_POSITIONS = np.array([], np.int64)
@@ -26,7 +26,7 @@ class Default(SimulatedRecommender):
         self._taken, self._available = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
         self._minute = -1.0
 
-    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         """Recommendations for all, in the first round of each minute."""
         now_s = observed.round.now_s
         self._sessions |= {number: HistogramSession() for number in observed.round.began}
@@ -38,20 +38,20 @@ class Default(SimulatedRecommender):
             del self._sessions[number]
         minute = now_s // INTERVAL_S
         if minute == self._minute:
-            return []
+            return Recommended()
         self._minute = minute
-        return [(number, self._recommendation(number)) for number in self._sessions]
+        estimates = np.array([self._estimate(number) for number in self._sessions]).reshape(-1, 3, 2)
+        return Recommended(list(self._sessions), constrained(estimates)[1])
 
     def _take(self, number: int) -> None:
         series, here = self._traces[number].series, slice(self._taken[number], self._available[number])
         self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], NO_POSITIONS))
         self._taken[number] = self._available[number]
 
-    def _recommendation(self, number: int) -> ContainerRecommendation:
+    def _estimate(self, number: int) -> FloatArray:
         self._take(number)
         estimate = self._sessions[number].estimate(NO_FLOORS)
-        (one,) = constrain({CONTAINER: estimate}, ContainerPolicy, SharedLimits())
-        return one
+        return np.array([estimate.lower, estimate.target, estimate.upper])
 
 
 def record_oom(session: HistogramSession, when_s: float, had_bytes: float) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
-from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
-from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
+from recommender.records import CPU, Amounts, amounts_of
+from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.playing import declared_of
 
 LOSS = "loss"
@@ -49,7 +49,7 @@ class FlowConShares(SimulatedRecommender):
             placed.setdefault(trace.series.node or "", []).append(trace)
         self._nodes = {name: Node(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
 
-    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         """Shares of the nodes on which a job began or ended, or that are due."""
         now = observed.round
         for number, position, used in zip(
@@ -60,20 +60,20 @@ class FlowConShares(SimulatedRecommender):
                 self._node_of(number).observe(number, float(losses[position]), used[CPU] * self._step_s)
         for number in now.ended:
             self._node_of(number).jobs.pop(str(number), None)
-        return [
-            (int(name), self._share(int(name), limit, node.shares.capacity_cores))
+        given = {
+            int(name): self._share(int(name), limit, node.shares.capacity_cores)
             for node in self._nodes.values()
             if node.jobs and node.shares.is_due(now.now_s, node.jobs)
             for name, limit in node.shares.run(now.now_s, node.jobs).items()
-        ]
+        }
+        return Recommended(list(given), np.array([[amounts] * 3 for amounts in given.values()]).reshape(-1, 3, 2))
 
     def _node_of(self, number: int) -> Node:
         return self._nodes[self._traces[number].series.node or ""]
 
-    def _share(self, number: int, limit: float, capacity_cores: float) -> ContainerRecommendation:
+    def _share(self, number: int, limit: float, capacity_cores: float) -> Amounts:
         cpu_cores, memory_bytes = self._declared[number]
-        given = (cpu_cores if limit == UNLIMITED else limit * capacity_cores, memory_bytes)
-        return ContainerRecommendation(CONTAINER, given, given, given, given)
+        return cpu_cores if limit == UNLIMITED else limit * capacity_cores, memory_bytes
 
 
 def capacity_of(traces: Iterable[Trace]) -> float:

@@ -6,16 +6,19 @@ the resize; the latest one counts. Where memory limits follow, the kubelet defer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.engine.band import in_whole_units
 from recommender.engine.group_arrays import TARGET
 from recommender.judging import ClusterRules
 from recommender.kernels.tally import ROUNDING, after_kill
-from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommendation, FloatArray, IntArray
-from recommender.simulate.clock import Round
+from recommender.policies.constraints import SharedLimits
+from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits
+from recommender.simulate.clock import Recommended, Round
 
 
 @dataclass(slots=True)
@@ -29,6 +32,12 @@ class Outcome:
     positions: list[int] = field(default_factory=list)
     amounts: list[tuple[float, float]] = field(default_factory=list)
     marks: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MARKS})
+
+
+def constrained(estimates: FloatArray, maximum: Limits = NO_LIMITS) -> tuple[FloatArray, FloatArray]:
+    """What `constrain` makes of estimates, float64 (m, 3, 2), each of a pod by itself, before and after `maximum`."""
+    uncapped = in_whole_units(np.maximum(estimates, SharedLimits().pod_minimum))
+    return uncapped, np.minimum(uncapped, [most or np.inf for most in maximum])
 
 
 class InForce:
@@ -46,11 +55,10 @@ class InForce:
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)
         self._pending, self._deferred, self._changed = set[int](), set[int](), set[int]()
 
-    def begin(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+    def begin(self, recommended: Recommended, now_s: float) -> None:
         """Give pods without a node the recommendation where it is less than declared; undeclared resources stay so."""
-        for number, one in recommended:
-            has = self.has[number]
-            self.has[number] = np.where(np.isnan(has), has, np.fmin(has, one.target))
+        has = self.has[numbers := list(recommended.numbers)]
+        self.has[numbers] = np.where(np.isnan(has), has, np.fmin(has, recommended.bounds[:, TARGET]))
         self.recommend(recommended, now_s)
 
     def apply(self, now_s: float) -> None:
@@ -102,11 +110,9 @@ class InForce:
         changed, self._changed = self._changed, set()
         return changed
 
-    def recommend(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+    def recommend(self, recommended: Recommended, now_s: float) -> None:
         """Take in changed recommendations."""
-        numbers = [number for number, _ in recommended]
-        estimates = np.array([(one.lower, one.target, one.upper) for _, one in recommended])
-        self._recommended[numbers] = estimates.reshape(-1, 3, 2)
+        self._recommended[numbers := list(recommended.numbers)] = recommended.bounds
         self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:
@@ -121,21 +127,15 @@ class InForce:
 
     def _check_bounds(self, numbers: Sequence[int], now_s: float) -> None:
         """Update whether the updater will act on these, strictly outside their bounds, and since when."""
-        if not numbers:
-            return
-        has, (lower, target, upper) = self.has[numbers], np.moveaxis(self._recommended[numbers], 1, 0)
-        missing: BoolArray = np.isnan(has)
-        acts = ((has < lower) | (has > upper) | (missing & ~np.isnan(lower))).any(axis=1)
-        target[:, MEMORY] = np.maximum(target[:, MEMORY], self._floor_bytes[numbers])
-        acts &= (target != has).any(axis=1)
-        # A pod without declared requests is created with the first recommendation.
-        since_s = np.where(missing.any(axis=1), -np.inf, now_s)
-        for at, number in enumerate(numbers):
-            if not acts[at]:
+        for number in numbers:  # few at a time: arrays would take longer
+            has, (lower, target, upper) = self.has[number].tolist(), self._recommended[number].tolist()
+            target[MEMORY] = max(target[MEMORY], float(self._floor_bytes[number]))
+            if not (target != has and any(map(_is_outside, has, lower, upper))):
                 self.end(number)
             elif number not in self._pending:
                 self._pending.add(number)
-                self._outside_since_s[number] = since_s[at]
+                # A pod without declared requests is created with the first recommendation.
+                self._outside_since_s[number] = -math.inf if any(map(math.isnan, has)) else now_s
                 self._mark(number, "asked", now_s)
 
     def _record(self, numbers: IntArray, positions: IntArray) -> None:
@@ -149,3 +149,7 @@ class InForce:
 
     def _mark(self, number: int, what: str, at_s: float) -> None:
         self.outcomes[number].marks[what].append(at_s)
+
+
+def _is_outside(has: float, lower: float, upper: float) -> bool:
+    return has < lower or has > upper or (math.isnan(has) and not math.isnan(lower))

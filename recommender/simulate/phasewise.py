@@ -12,28 +12,18 @@ from recommender.engine.containers import Member
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.foresight import PhaseForesight
+from recommender.engine.group_arrays import TARGET
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
-from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
-from recommender.policies.constraints import SharedLimits, constrain
-from recommender.records import (
-    CPU,
-    MEMORY,
-    ContainerPolicy,
-    ContainerRecommendation,
-    FloatArray,
-    IntArray,
-    Limits,
-    UsageSeries,
-    amounts_of,
-)
-from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, UsageSeries, amounts_of
+from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.in_force import constrained
 from recommender.simulate.playing import declared_of, has_no_limit
 from recommender.slots import SlotArrays, fresh
 
@@ -56,7 +46,7 @@ class Phasewise(SimulatedRecommender):
         classes: Classes,
         fleet: type[Fleet] = Fleet,
     ) -> None:
-        self._traces, self._limits = traces, SharedLimits(maximum=_largest_node(traces))
+        self._traces, self._maximum = traces, _largest_node(traces)
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         follow = rules.limits == "follow"
@@ -76,31 +66,29 @@ class Phasewise(SimulatedRecommender):
             made = fleet(models[0], step_s, cycle_samples)
         lead_time = LeadTime(rules.apply_delay_s + step_s, step_s)
         self._engine, self._step_s = Engine(made, options, lead_time, classes=classes), step_s
-        self._last_targets: dict[Group, Target] = {}
+        self._unpublished: set[int] = set()
         self._gone: list[int] = []
         self.problems: dict[str, str] = {}
 
-    def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
+    def expect(self, now: Round, has: FloatArray) -> Recommended:
         """Recommendations for the traces that begin, by the earlier runs of their classes; they have no node yet."""
         report = Report()
         waiting = {self._instances[number]: self._running(number, has)._replace(started_s=None) for number in now.began}
-        targets = self._engine.step(now.now_s, Seen(self._new_groups(now), waiting), report)
+        self._engine.step(now.now_s, Seen(self._new_groups(now), waiting), report)
         self.problems |= report.problems
-        groups = [self._groups[number] for number in now.began]
-        return [self._publish(group, targets[group], now.now_s) for group in groups if group in targets]
+        self._unpublished.update(map(self._number.__getitem__, self._engine.retargeted))
+        return self._publish(self._unpublished.intersection(now.began), now.now_s)
 
-    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         """Recommendations that changed."""
         now_s, report = observed.round.now_s, Report()
         groups, containers = self._changed_groups(observed), self._changed_containers(observed)
         seen = Seen(groups, containers, self._samples(observed), self._kills(observed))
         self._gone = list(observed.round.ended)
-        targets = self._engine.step(now_s, seen, report)
+        self._engine.step(now_s, seen, report)
         self.problems |= report.problems
-        changed = [(group, target) for group, target in targets.items() if self._last_targets.get(group) is not target]
-        if len(self._last_targets) > len(targets):
-            self._last_targets = dict(targets)
-        return [self._publish(group, target, now_s) for group, target in changed]
+        self._unpublished.update(map(self._number.__getitem__, self._engine.retargeted))
+        return self._publish(self._unpublished, now_s)
 
     def _changed_groups(self, observed: RoundInput) -> dict[Group, Rules | None]:
         gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._gone}
@@ -142,11 +130,17 @@ class Phasewise(SimulatedRecommender):
         now_s = observed.round.now_s
         return [Kill(self._groups[number], self._instances[number], now_s, had) for number, had in observed.kills]
 
-    def _publish(self, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
-        self._last_targets[group] = target
-        (one,) = constrain({CONTAINER: target.estimate}, ContainerPolicy, self._limits)
-        self._engine.published(group, one.uncapped, one.target, now_s)
-        return self._number[group], one
+    def _publish(self, changed: set[int], now_s: float) -> Recommended:
+        """Publish the targets of these traces, if they have one."""
+        self._unpublished = self._unpublished - changed
+        numbers = [number for number in sorted(changed) if self._groups[number] in self._engine.targets]
+        groups = [self._groups[number] for number in numbers]
+        slots = [self._engine.groups.slots[group] for group in groups]
+        uncapped, bounds = constrained(self._engine.groups.arrays.advised[slots], self._maximum)
+        targets = uncapped[:, TARGET].tolist(), bounds[:, TARGET].tolist()
+        for group, target, given in zip(groups, *targets, strict=True):
+            self._engine.published(group, target, given, now_s)
+        return Recommended(numbers, bounds)
 
 
 def started_s(series: UsageSeries) -> float:

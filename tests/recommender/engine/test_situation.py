@@ -303,5 +303,5 @@ def test_with_history_the_default_target_is_used_in_doubt_and_where_a_change_evi
         world.add(group)
     found = situation_of(world)
     found.doubt[0] = PHASE_UNKNOWN if in_doubt else NO_DOUBT
-    assert found.doubtful.tolist() == [in_doubt, False, False, False]
+    assert (found.doubt != NO_DOUBT).tolist() == [in_doubt, False, False, False]
     assert found.as_default.tolist() == [[as_default] * 2 for as_default in (in_doubt, False, True, False)]

@@ -24,12 +24,12 @@ from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
-from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
 from tests.fakes.records import MODEL, FakeView, a_container, a_vpa, pod_of
-from tests.recommender.simulate.worked import START, STEP_S, rules, trace
+from tests.recommender.simulate.worked import START, STEP_S, as_arrays, rules, trace
 
 CYCLE_SAMPLES = 6
 
@@ -71,7 +71,7 @@ class Live:
             lead_time=LeadTime(rules.apply_delay_s + STEP_S, STEP_S),
         )
 
-    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         view, now = self.view, observed.round
         view.now_s, view.recommended = now.now_s, []
         for number in self._ended:
@@ -84,7 +84,7 @@ class Live:
             view.used.append((ContainerKey("ns", name_of(number), "main"), Sample(at_s, *used.tolist())))
         view.killed = [OomObservation(ObjectKey("ns", name_of(n)), "main", now.now_s, had) for n, had in observed.kills]
         assert self.ours.run().problems == {}
-        return view.recommended
+        return as_arrays(dict(view.recommended))
 
     def _job(self, number: int, observed: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
         name, series = name_of(number), self._traces[number].series
@@ -137,10 +137,10 @@ class ChangeRecorder:
     current: dict[int, bytes] = field(default_factory=dict)
     changes: list[tuple[float, int, bytes]] = field(default_factory=list)
 
-    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         published = self.recommender.recommend(observed)
-        for number, each in sorted(published, key=lambda pair: pair[0]):
-            bits = np.array([each.lower, each.target, each.upper]).tobytes()
+        for number, each in sorted(zip(*published, strict=True), key=lambda pair: pair[0]):
+            bits = each.tobytes()
             if self.current.get(number) != bits:
                 self.changes.append((observed.round.now_s, number, bits))
                 self.current[number] = bits

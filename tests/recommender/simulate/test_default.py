@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.engine.group_arrays import TARGET
 from recommender.policies.histogram import HistogramSession
+from recommender.records import MEMORY
 from recommender.simulate.clock import RoundInput, Trace, rounds
 from recommender.simulate.default import Default, record_oom
 from tests.recommender.simulate.worked import GIB, START, STEP_S, trace
@@ -20,8 +22,9 @@ def recommended_gib(*traces: Trace, killed_s: float = NAN, had_bytes: float = 4 
         usage = np.array([traces[n].series.usage[at] for n, at in zip(now.numbers, now.positions, strict=True)])
         kills = [(0, had_bytes)] if now.now_s - START == killed_s else []
         observed = RoundInput(now, usage.reshape(-1, 2), [], np.ones((len(traces), 2)), kills)
-        if recommendations := default.recommend(observed):
-            found[now.now_s - START] = {number: one.target[1] / GIB for number, one in recommendations}
+        numbers, bounds = default.recommend(observed)
+        if len(numbers):
+            found[now.now_s - START] = dict(zip(numbers, (bounds[:, TARGET, MEMORY] / GIB).tolist(), strict=True))
     return found
 
 

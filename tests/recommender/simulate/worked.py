@@ -8,7 +8,7 @@ import numpy as np
 
 from recommender.judging import ClusterRules, MemoryLimits
 from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
-from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import Recommended, Round, RoundInput, SimulatedRecommender, Trace
 
 GIB = 2.0**30
 STEP_S = 10.0
@@ -40,6 +40,12 @@ def recommended(gib: float, cpu_cores: float = 1.0, width: float = 0.01) -> Cont
     return ContainerRecommendation("main", target, lower, upper, target)
 
 
+def as_arrays(of: Mapping[int, ContainerRecommendation]) -> Recommended:
+    """Recommendations by the number of their trace, as a simulated recommender returns them."""
+    bounds = np.array([(one.lower, one.target, one.upper) for one in of.values()])
+    return Recommended(list(of), bounds.reshape(-1, 3, 2))
+
+
 def rules(
     delay_s: float = 0.0,
     limits: MemoryLimits = "follow",
@@ -64,10 +70,10 @@ class Scripted(SimulatedRecommender):
     ) -> None:
         self._script, self._at_start, self.inputs = script, at_start, list[RoundInput]()
 
-    def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
-        return [] if self._at_start is None else [(0, self._at_start)]
+    def expect(self, now: Round, has: FloatArray) -> Recommended:
+        return as_arrays({} if self._at_start is None else {0: self._at_start})
 
-    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, observed: RoundInput) -> Recommended:
         self.inputs.append(observed)
         scripted = self._script.get(len(self.inputs) - 1)
-        return [] if scripted is None else [(0, scripted)]
+        return as_arrays({} if scripted is None else {0: scripted})
