@@ -7,7 +7,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -87,14 +86,16 @@ PROBES = {"/healthz", "/readyz"}
 would restart the pod."""
 
 
-BODY_COMPLETE = "body complete"
-"""A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
-
-
 class Answer(NamedTuple):
     status: int
     body: bytes
-    headers: Mapping[str, str] = {"Content-Type": JSON}
+    more_headers: Mapping[str, str] = {"Content-Type": JSON}
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """As in ASGI: names are in lower case."""
+        headers = {**self.more_headers, "Content-Length": str(len(self.body))}
+        return [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
 
 
 def error_answer(problem: str) -> bytes:
@@ -124,7 +125,7 @@ class App:
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
         post = self._posts.get(path)
         try:
-            body = await self._read(scope, receive)
+            body = await self._read(receive)
             began_s = time.perf_counter()
             if scope["path"] in PROBES:
                 answer = self._page(scope, body)
@@ -132,26 +133,37 @@ class App:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
                 answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
-            elif problem := self._not_ready():
-                raise NotServed(503, problem)
+            elif len(body) <= MAX_INLINE_BYTES:
+                answer = self._posted(post, body)
             else:
-                answer = Answer(
-                    200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
-                )
-        except ExtenderError as error:
-            kept = "close" if error.status == SLOW else "keep-alive"
-            answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
-        except Exception:  # a bug must be visible, but must not end the server
-            log.exception("%s failed", path)
-            answer = Answer(500, error_answer("internal error; the log says more"))
+                answer = await asyncio.to_thread(self._posted, post, body)
+        except Exception as error:  # noqa: BLE001  a bug must be visible, but must not end the server
+            answer = _failed(path, error)
         if post is not None or answer.status >= 400:
-            verb = path[1:] if post else "page"
-            self._calls(verb, answer.status).inc()
-            self._seconds(verb).observe(time.perf_counter() - began_s)
-        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
-        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+            self._count(path[1:] if post else "page", answer, began_s)
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
+
+    def answer_at_once(self, path: str, body: bytes) -> Answer | None:
+        """The answer to a POST whose body is complete, without any task; None if it is not for a handler, or large."""
+        post, began_s = self._posts.get(path), time.perf_counter()
+        if post is None or len(body) > min(MAX_INLINE_BYTES, self._limits.largest_bytes):
+            return None
+        try:
+            answer = self._posted(post, body)
+        except Exception as error:  # noqa: BLE001  as above
+            answer = _failed(path, error)
+        self._count(path[1:], answer, began_s)
+        return answer
+
+    def _posted(self, post: Post, body: bytes) -> Answer:
+        if problem := self._not_ready():
+            raise NotServed(503, problem)
+        return Answer(200, post(body))
+
+    def _count(self, verb: str, answer: Answer, began_s: float) -> None:
+        self._calls(verb, answer.status).inc()
+        self._seconds(verb).observe(time.perf_counter() - began_s)
 
     def _page(self, scope: Scope, body: bytes) -> Answer:
         """Render a page completely, so that no thread waits for a slow client."""
@@ -163,12 +175,11 @@ class App:
         page = Response.from_app(self.pages, environ, buffered=True)
         return Answer(page.status_code, page.get_data(), dict(page.headers))
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
-        complete = BODY_COMPLETE in scope.get("state", ())
         try:
-            async with nullcontext() if complete else asyncio.timeout(limits.timeout_s) as deadline:
+            async with asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -176,14 +187,13 @@ class App:
                     size, more = size + len(message["body"]), message["more_body"]
                     if size <= limits.largest_bytes:
                         parts.append(message["body"])
-                        if more and deadline is not None:
+                        if more:
                             self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            if deadline is not None:
-                self._held_bytes.pop(deadline, None)
+            self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
@@ -195,6 +205,14 @@ class App:
             del self._held_bytes[first := next(iter(self._held_bytes))]
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
+
+
+def _failed(path: str, error: Exception) -> Answer:
+    if isinstance(error, ExtenderError):
+        kept = "close" if error.status == SLOW else "keep-alive"
+        return Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
+    log.error("%s failed", path, exc_info=error)
+    return Answer(500, error_answer("internal error; the log says more"))
 
 
 def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:
