@@ -139,6 +139,7 @@ class ProfileIndex:
         self._classes: dict[ClassKey, DemandCurves] = {}
         self._of_pod: dict[PodKey, list[Profile]] = {}  # in order of their names: the first one counts
         self._use: dict[PodName, Use] = {}
+        self._latest: tuple[Pod, Pair, Footprint] | None = None  # a pod is asked for several times in a row
 
     def put(self, profile: Profile) -> Set[str]:
         """Add or replace a profile; returns the UIDs of the pods that it names or named before."""
@@ -153,6 +154,7 @@ class ProfileIndex:
 
     def drop(self, profile: Profile) -> Set[str]:
         """Remove the profile of this name; returns the UIDs of the pods that it named."""
+        self._latest = None
         former = self._profiles.pop((profile.namespace, profile.name), None)
         if former is None:
             return frozenset()
@@ -165,6 +167,7 @@ class ProfileIndex:
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
         """Replace the measured use of all pods; returns those whose use has changed."""
+        self._latest = None
         changed = {name for name in self._use.keys() - use.keys() if self._use[name]}
         for name, containers in use.items():
             if not _nearly_equal(self._use.get(name, NO_USE), containers):
@@ -183,6 +186,12 @@ class ProfileIndex:
 
     def footprint(self, pod: Pod, largest: Pair) -> Footprint:
         """The footprint by the pod's own demand curve, else that of its class, else its forecast; cached."""
+        if (latest := self._latest) is not None and latest[0] is pod and latest[1] == largest:
+            return latest[2]
+        self._latest = pod, largest, (footprint := self._cached(pod, largest))
+        return footprint
+
+    def _cached(self, pod: Pod, largest: Pair) -> Footprint:
         known, size = self._known(pod), pod.annotations.get(SIZE_ANNOTATION, "")
         use = self._use.get((pod.namespace, pod.name), NO_USE) if pod.node else NO_USE
         key = (id(known), id(use), pod.containers, pod.requests, pod.gpus, pod.gpu_type, size, largest)
@@ -199,15 +208,17 @@ class ProfileIndex:
         """The learned demand of a pod; the same object until it changes."""
         of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
         own = self._profile(pod)
-        known = (of_class,) if own is None else (own.demand, of_class, own.forecast)
-        return next((each for each in known if each.curves), NO_CURVES)
+        if own is None:
+            return of_class
+        return next((each for each in (own.demand, of_class, own.forecast) if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
         profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
+        naming = self._of_pod.get((pod.namespace, pod.uid))
+        return naming[0] if naming else None
 
 
 def _nearly_equal(one: Use, other: Use) -> bool:
