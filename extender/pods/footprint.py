@@ -139,7 +139,6 @@ class ProfileIndex:
         self._classes: dict[ClassKey, DemandCurves] = {}
         self._of_pod: dict[PodKey, list[Profile]] = {}  # in order of their names: the first one counts
         self._use: dict[PodName, Use] = {}
-        self._latest: tuple[Pod, Pair, Footprint] | None = None  # a pod is asked for several times in a row
 
     def put(self, profile: Profile) -> Set[str]:
         """Add or replace a profile; returns the UIDs of the pods that it names or named before."""
@@ -154,7 +153,6 @@ class ProfileIndex:
 
     def drop(self, profile: Profile) -> Set[str]:
         """Remove the profile of this name; returns the UIDs of the pods that it named."""
-        self._latest = None
         former = self._profiles.pop((profile.namespace, profile.name), None)
         if former is None:
             return frozenset()
@@ -167,7 +165,6 @@ class ProfileIndex:
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
         """Replace the measured use of all pods; returns those whose use has changed."""
-        self._latest = None
         changed = {name for name in self._use.keys() - use.keys() if self._use[name]}
         for name, containers in use.items():
             if not _nearly_equal(self._use.get(name, NO_USE), containers):
@@ -186,12 +183,6 @@ class ProfileIndex:
 
     def footprint(self, pod: Pod, largest: Pair) -> Footprint:
         """The footprint by the pod's own demand curve, else that of its class, else its forecast; cached."""
-        if (latest := self._latest) is not None and latest[0] is pod and latest[1] == largest:
-            return latest[2]
-        self._latest = pod, largest, (footprint := self._cached(pod, largest))
-        return footprint
-
-    def _cached(self, pod: Pod, largest: Pair) -> Footprint:
         known, size = self._known(pod), pod.annotations.get(SIZE_ANNOTATION, "")
         use = self._use.get((pod.namespace, pod.name), NO_USE) if pod.node else NO_USE
         key = (id(known), id(use), pod.containers, pod.requests, pod.gpus, pod.gpu_type, size, largest)

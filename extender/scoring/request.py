@@ -10,12 +10,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.curves import Curve, variance_of
+from extender.pods.curves import Curve
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
 from extender.view.devices import Floats
 from extender.view.snapshot import Integers, Snapshot
-from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
 ROUNDING_TOLERANCE = 1e-4  # a pod that fits exactly must fit, in spite of single precision sums over some hundred pods
@@ -45,16 +44,6 @@ class PlacementRequest:
         self.demand = _expected_demand(self.footprint.curve, snapshot.grid.cells)
         self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
         self.per_unit = self.at_nodes(snapshot.per_unit)
-
-    @property
-    def demand_variance(self) -> Floats:
-        """(cells,), cores squared: variance of its CPU use."""
-        return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
-
-    @property
-    def use(self) -> Floats:
-        """(2, cells, m), cores and bytes: use of each node with the pod on it."""
-        return self.load + self.demand[:, :, None]
 
     @property
     def learned(self) -> bool:

@@ -34,7 +34,7 @@ STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
 def complement(request: PlacementRequest) -> NodeScores:
     """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
     demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
-    use = request.use
+    use = request.load + request.demand[:, :, None]  # (2, cells, m): of each node with the pod on it
     peak = np.maximum.reduce(use, axis=1) * request.per_unit  # as a share of each node; 0 if its size is unknown
     height = np.maximum(*peak)
     values, overload = np.ones(len(height)), np.zeros(len(height))

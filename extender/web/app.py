@@ -86,16 +86,18 @@ PROBES = {"/healthz", "/readyz"}
 would restart the pod."""
 
 
+Headers = tuple[tuple[bytes, bytes], ...]  # as in ASGI: names are in lower case
+JSON_HEADERS: Headers = ((b"content-type", JSON.encode()),)
+
+
 class Answer(NamedTuple):
     status: int
     body: bytes
-    more_headers: Mapping[str, str] = {"Content-Type": JSON}
+    more_headers: Headers = JSON_HEADERS
 
     @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """As in ASGI: names are in lower case."""
-        headers = {**self.more_headers, "Content-Length": str(len(self.body))}
-        return [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
+    def headers(self) -> Headers:
+        return (*self.more_headers, (b"content-length", b"%d" % len(self.body)))
 
 
 def error_answer(problem: str) -> bytes:
@@ -123,43 +125,40 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, even after unexpected errors; POSTs and errors are counted."""
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
-        post = self._posts.get(path)
         try:
             body = await self._read(receive)
             began_s = time.perf_counter()
             if scope["path"] in PROBES:
                 answer = self._page(scope, body)
-            elif post is None:
+            elif path not in self._posts:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
-                answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
-            elif len(body) <= MAX_INLINE_BYTES:
-                answer = self._posted(post, body)
+                answer = Answer(405, error_answer(f"{path} takes POST"), (*JSON_HEADERS, (b"allow", b"POST")))
             else:
-                answer = await asyncio.to_thread(self._posted, post, body)
-        except Exception as error:  # noqa: BLE001  a bug must be visible, but must not end the server
+                answer = await asyncio.to_thread(self._posted, path, body)
+        except Exception as error:  # noqa: BLE001
             answer = _failed(path, error)
-        if post is not None or answer.status >= 400:
-            self._count(path[1:] if post else "page", answer, began_s)
+        if path in self._posts or answer.status >= 400:
+            self._count(path[1:] if path in self._posts else "page", answer, began_s)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def answer_at_once(self, path: str, body: bytes) -> Answer | None:
-        """The answer to a POST whose body is complete, without any task; None if it is not for a handler, or large."""
-        post, began_s = self._posts.get(path), time.perf_counter()
-        if post is None or len(body) > min(MAX_INLINE_BYTES, self._limits.largest_bytes):
+    def post(self, path: str, body: bytes) -> Answer | None:
+        """Answer a POST without ASGI; None if its path is none of ours, or the body is large."""
+        if path not in self._posts or len(body) > min(MAX_INLINE_BYTES, self._limits.largest_bytes):
             return None
-        try:
-            answer = self._posted(post, body)
-        except Exception as error:  # noqa: BLE001  as above
-            answer = _failed(path, error)
+        began_s = time.perf_counter()
+        answer = self._posted(path, body)
         self._count(path[1:], answer, began_s)
         return answer
 
-    def _posted(self, post: Post, body: bytes) -> Answer:
-        if problem := self._not_ready():
-            raise NotServed(503, problem)
-        return Answer(200, post(body))
+    def _posted(self, path: str, body: bytes) -> Answer:
+        try:
+            if problem := self._not_ready():
+                raise NotServed(503, problem)
+            return Answer(200, self._posts[path](body))
+        except Exception as error:  # noqa: BLE001
+            return _failed(path, error)
 
     def _count(self, verb: str, answer: Answer, began_s: float) -> None:
         self._calls(verb, answer.status).inc()
@@ -173,7 +172,8 @@ class App:
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
         ).get_environ()
         page = Response.from_app(self.pages, environ, buffered=True)
-        return Answer(page.status_code, page.get_data(), dict(page.headers))
+        body, given = page.get_data(), [(name.lower().encode(), text.encode("latin-1")) for name, text in page.headers]
+        return Answer(page.status_code, body, tuple(one for one in given if one[0] != b"content-length"))
 
     async def _read(self, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
@@ -209,8 +209,8 @@ class App:
 
 def _failed(path: str, error: Exception) -> Answer:
     if isinstance(error, ExtenderError):
-        kept = "close" if error.status == SLOW else "keep-alive"
-        return Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
+        kept = b"close" if error.status == SLOW else b"keep-alive"
+        return Answer(error.status, error_answer(str(error)), (*JSON_HEADERS, (b"connection", kept)))
     log.error("%s failed", path, exc_info=error)
     return Answer(500, error_answer("internal error; the log says more"))
 

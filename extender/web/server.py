@@ -146,9 +146,7 @@ class Connection(HttpToolsProtocol):
             self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        if self._parts is not None and self._answered_at_once(b"".join(self._parts)):
-            self._parts = None
-        else:
+        if self._parts is None or not self._answered_at_once(b"".join(self._parts)):
             self._start_cycle()
             super().on_message_complete()
 
@@ -161,13 +159,13 @@ class Connection(HttpToolsProtocol):
 
     def _answered_at_once(self, body: bytes) -> bool:
         """Whether we could answer without uvicorn, which handles pipelined requests and those that end a connection."""
-        pipelined = self.cycle is not None and not self.cycle.response_complete
-        if pipelined or self.flow.write_paused or self.expect_100_continue or not self.parser.should_keep_alive():
+        waits = self.expect_100_continue or self.flow.write_paused or (self.cycle and not self.cycle.response_complete)
+        kept = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        if waits or not kept or self.parser.get_method() != b"POST":
             return False
-        if self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+        if (answer := self._connections.app.post(self.url.decode("latin-1"), body)) is None:
             return False
-        if (answer := self._connections.app.answer_at_once(self.url.decode("latin-1"), body)) is None:
-            return False
+        self._parts = None
         headers = [b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *answer.headers)]
         self.transport.write(b"".join([STATUS_LINE[answer.status], *headers, b"\r\n", answer.body]))
         self.on_response_complete()

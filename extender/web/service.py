@@ -32,8 +32,7 @@ def extender_app(
     def filter_nodes(body: bytes) -> bytes:
         args = read_args(body)
         filtered = placer.filter(args)
-        if filtered.refused:
-            telemetry.nodes_refused.inc(len(filtered.refused))
+        telemetry.nodes_refused.inc(len(filtered.refused))
         return wire.filter_answer(args, filtered)
 
     def prioritize(body: bytes) -> bytes:
