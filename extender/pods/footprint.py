@@ -199,17 +199,15 @@ class ProfileIndex:
         """The learned demand of a pod; the same object until it changes."""
         of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
         own = self._profile(pod)
-        if own is None:
-            return of_class
-        return next((each for each in (own.demand, of_class, own.forecast) if each.curves), NO_CURVES)
+        known = (of_class,) if own is None else (own.demand, of_class, own.forecast)
+        return next((each for each in known if each.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
         profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
 
     def _profile(self, pod: Pod) -> Profile | None:
-        naming = self._of_pod.get((pod.namespace, pod.uid))
-        return naming[0] if naming else None
+        return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
 
 
 def _nearly_equal(one: Use, other: Use) -> bool:

@@ -80,7 +80,7 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
         load, variance = np.maximum(load - freed[CPU, :cells], 0.0), variance - freed[VARIANCE, :cells]
     demand = np.maximum(request.demand[CPU, :cells] - request.footprint.guessed[CPU], 0.0)
     trusted_load = np.maximum(load - request.at_nodes(request.snapshot.guessed)[CPU], 0.0)
-    own_variance = variance_of(request.demand[CPU, :cells], request.footprint.curve.peak[CPU]).astype(demand.dtype)
+    own_variance = variance_of(request.demand[CPU][:cells], request.footprint.curve.peak[CPU]).astype(demand.dtype)
     return added_overload(trusted_load, variance, demand, own_variance, request.per_unit[CPU])
 
 
