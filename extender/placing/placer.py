@@ -140,7 +140,7 @@ class Placer:
             if weight > 0.0 and (scores := SCORERS[name].score(request)) is not None
         }
         totals = weighted_mean(by_scorer, weights, len(request.places))
-        use = np.maximum(*(request.use[:, 0] * request.per_unit))
+        use = np.maximum(*((request.load[:, 0] + request.demand[:, 0, None]) * request.per_unit))
         points = scaled_scores(totals, use, request.at_nodes(request.snapshot.table.rank))
         return Decision(
             request.pod,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
 from typing import Any, NamedTuple
@@ -51,8 +51,7 @@ class Container(NamedTuple):
     limits: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(NamedTuple):
     """A pod, from a request of the scheduler or from the watch."""
 
     namespace: str
@@ -79,10 +78,9 @@ class Pod:
     priority: int = 0
     may_preempt: bool = True
     of_our_scheduler: bool = False  # whether its spec names one of our schedulers
-    # resourceVersion while the pod is pending; empty once it is bound. Not compared
-    version: str = field(default="", compare=False)
+    version: str = ""  # resourceVersion while the pod is pending; empty once it is bound
     # extended, gpu: requests of extended resources by name, and of GPUs
-    extended: Mapping[str, float] = field(default_factory=dict)
+    extended: Mapping[str, float] = {}
     gpu: GpuRequest = NO_GPU
 
     def __str__(self) -> str:
@@ -90,7 +88,7 @@ class Pod:
 
     def bound_to(self, node: str) -> Pod:
         """The pod, newly bound to a node."""
-        return replace(self, node=node, refused_since_s=math.nan, refusal="", nominated_node="", version="")
+        return self._replace(node=node, refused_since_s=math.nan, refusal="", nominated_node="", version="")
 
 
 @dataclass(frozen=True, slots=True)

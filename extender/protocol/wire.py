@@ -55,33 +55,18 @@ class PreemptionArgs(NamedTuple):
     disruptions: Mapping[str, int]
 
 
-NAMES = b',"NodeNames":['  # nowhere inside a string, where a quote follows a backslash
-
-
 class ArgsReader:
     """Reads like `read_args`, and equal bodies once, as `filter` and `prioritize` usually get the same bytes. Comparing
-    them takes a tenth of the time of the hash that an `lru_cache` would need. Names at the end, where schedulers send
-    them, are also read once while they stay the same."""
+    them takes a tenth of the time of the hash that an `lru_cache` would need."""
 
     def __init__(self) -> None:
         self._latest: tuple[bytes, ExtenderArgs] | None = None
-        self._names: tuple[bytes, Sequence[str]] = (b"", ())
 
     def __call__(self, body: bytes) -> ExtenderArgs:
         latest = self._latest
         if latest is None or latest[0] != body:
-            latest = self._latest = (body, self._read(body))
+            latest = self._latest = (body, read_args(body))
         return latest[1]
-
-    def _read(self, body: bytes) -> ExtenderArgs:
-        begins, (known, names) = body.find(NAMES), self._names
-        if begins >= 0 and body[begins:] == known:
-            pod, _ = _arguments(body[:begins] + b"}")
-            return ExtenderArgs(pod, names, None)
-        args = read_args(body)
-        if begins >= 0 and body.find(b"]", begins) == len(body) - 2:  # followed by the brace that ends the body
-            self._names = body[begins:], args.names
-        return args
 
 
 def read_args(body: bytes) -> ExtenderArgs:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.pods.curves import variance_of
 from extender.pods.footprint import GUESS, SIZE
 from extender.pods.pod import CPU_REASON, MEMORY_REASON
 from extender.scoring.request import ROUNDING_TOLERANCE, PlacementRequest
@@ -79,7 +80,8 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
         load, variance = np.maximum(load - freed[CPU, :cells], 0.0), variance - freed[VARIANCE, :cells]
     demand = np.maximum(request.demand[CPU, :cells] - request.footprint.guessed[CPU], 0.0)
     trusted_load = np.maximum(load - request.at_nodes(request.snapshot.guessed)[CPU], 0.0)
-    return added_overload(trusted_load, variance, demand, request.demand_variance[:cells], request.per_unit[CPU])
+    own_variance = variance_of(request.demand[CPU][:cells], request.footprint.curve.peak[CPU]).astype(demand.dtype)
+    return added_overload(trusted_load, variance, demand, own_variance, request.per_unit[CPU])
 
 
 MIN_HALF_WIDTH_CORES = 1e-9  # avoids division by zero where use has no variance

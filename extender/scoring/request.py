@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.curves import Curve, variance_of
+from extender.pods.curves import Curve
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
 from extender.view.devices import Floats
 from extender.view.snapshot import Integers, Snapshot
-from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
 ROUNDING_TOLERANCE = 1e-4  # a pod that fits exactly must fit, in spite of single precision sums over some hundred pods
@@ -35,7 +34,7 @@ class PlacementRequest:
     footprint: Footprint
     snapshot: Snapshot
     places: Integers  # (m,): indices of the nodes in the snapshot
-    peers: Mapping[int, int]  # node index -> number of pods of the same job there
+    peers: Mapping[str, int]  # node -> number of pods of the same job there
     waited_s: float = 0.0  # how long the pod has been refused by every node
 
     def __post_init__(self) -> None:
@@ -46,32 +45,18 @@ class PlacementRequest:
         self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
         self.per_unit = self.at_nodes(snapshot.per_unit)
 
-    @cached_property
-    def demand_variance(self) -> Floats:
-        """(cells,), cores squared: variance of its CPU use."""
-        return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
-
-    @cached_property
-    def use(self) -> Floats:
-        """(2, cells, m), cores and bytes: use of each node with the pod on it."""
-        return self.load + self.demand[:, :, None]
-
-    @cached_property
-    def peak(self) -> Floats:
-        """(2, m): peak use in the coming hour as a share of each node; 0 if its size is unknown."""
-        peak: Floats = np.maximum.reduce(self.use, axis=1) * self.per_unit
-        return peak
-
-    @cached_property
+    @property
     def learned(self) -> bool:
         """Whether demand was learned for the pod or for any pod on these nodes."""
         return self.footprint.source in LEARNED or bool(self.at_nodes(self.snapshot.learned).any())
 
-    @cached_property
+    @property
     def peers_on(self) -> Floats:
         """(m,): number of pods of the same job on each node."""
-        counts = np.zeros(len(self.snapshot.table.names))
-        counts[list(self.peers)] = list(self.peers.values())
+        counts, index = np.zeros(len(self.snapshot.table.names)), self.snapshot.table.index
+        for node, number in self.peers.items():
+            if node in index:
+                counts[index[node]] = number
         return counts[self.places]
 
     def at_nodes(self, of_nodes: NDArray[Number]) -> NDArray[Number]:

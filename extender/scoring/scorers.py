@@ -34,12 +34,13 @@ STEEPNESS = 10.0  # an overload of a tenth of the node halves the value
 def complement(request: PlacementRequest) -> NodeScores:
     """Place pods together that peak at different times: less expected overload is better; without, a lower peak is, if
     demand was learned, as kube-scheduler scores requests itself, and if the pod does not ask to be packed."""
-    peak = request.peak
+    use = request.load + request.demand[:, :, None]  # (2, cells, m): of each node with the pod on it
+    peak = np.maximum.reduce(use, axis=1) * request.per_unit  # as a share of each node; 0 if its size is unknown
     height = np.maximum(*peak)
     values, overload = np.ones(len(height)), np.zeros(len(height))
     fits: Integers | slice = slice(None)
     if len(full := (height > 1.0 + ROUNDING_TOLERANCE).nonzero()[0]):
-        overload[full] = _overload(request, full)
+        overload[full] = _overload(use[CPU][:, full] * request.per_unit[CPU, full], peak[MEMORY, full])
         fits = (overload == 0.0).nonzero()[0]
         values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
         values[fits] = 1.0
@@ -51,11 +52,10 @@ def complement(request: PlacementRequest) -> NodeScores:
     return NodeScores(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload})
 
 
-def _overload(request: PlacementRequest, nodes: Integers) -> Floats:
-    """Overload of these nodes as a share of each: mean over the hour for CPU, maximum for memory."""
-    excess = request.use[CPU][:, nodes] * request.per_unit[CPU, nodes] - 1.0
-    memory = request.peak[MEMORY, nodes]
-    missing = np.where(memory > 1.0 + ROUNDING_TOLERANCE, memory - 1.0, 0.0)
+def _overload(cpu_use: Floats, memory_peak: Floats) -> Floats:
+    """Overload of nodes as a share of each: mean over the hour for (cells, k) CPU, maximum for memory."""
+    excess = cpu_use - 1.0
+    missing = np.where(memory_peak > 1.0 + ROUNDING_TOLERANCE, memory_peak - 1.0, 0.0)
     overload: Floats = np.where(excess > ROUNDING_TOLERANCE, excess, 0.0).mean(axis=0) + MEMORY_WEIGHT * missing
     return overload
 

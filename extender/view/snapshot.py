@@ -26,6 +26,7 @@ class NameTable:
         # (n,): rank of each node by name, to break ties
         self.rank = np.empty(len(self.names), dtype=np.intp)
         self.rank[[self.index[name] for name in sorted(self.names)]] = self.everywhere
+        self._all = hash(frozenset(self.names))  # 64 bits, with a key: no other names have it
         self._latest: tuple[Sequence[str], tuple[Integers, list[str]]] | None = None
 
     def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
@@ -37,6 +38,8 @@ class NameTable:
         return latest[1]
 
     def _found(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
+        if len(names) == len(self.names) and hash(frozenset(names)) == self._all:
+            return self.everywhere, []
         try:
             found, unknown = np.fromiter(map(self.index.__getitem__, names), np.intp, len(names)), list[str]()
         except KeyError:

@@ -179,12 +179,10 @@ class ClusterState:
         """Whether to filter and score nodes for a pod: it is ours, or has a history."""
         return pod.ours or self._profiles.knows(pod)
 
-    def view_of(self, pod: Pod) -> tuple[Snapshot, Footprint, Mapping[int, int], float]:
-        """The present snapshot; and the pod's footprint, peers by node index, and seconds since its refusal."""
+    def view_of(self, pod: Pod) -> tuple[Snapshot, Footprint, Mapping[str, int], float]:
+        """The present snapshot; and the pod's footprint, peers by node, and seconds since its refusal."""
         with self._lock:
-            index = self._table.index
-            there = self._placed.of_job((pod.namespace, pod.job)).items() if pod.job else ()
-            peers = {index[node]: number for node, number in there if node in index}
+            peers = dict(self._placed.of_job((pod.namespace, pod.job))) if pod.job else {}
             return self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid)
 
     def snapshot(self) -> Snapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -16,7 +15,7 @@ import trustme
 
 from extender.web import server as server_module
 from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry
-from extender.web.server import CorkedTransport, Server
+from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving
@@ -114,38 +113,19 @@ def test_a_connection_is_kept_and_answers_consecutive_requests_without_delay(con
     assert time.monotonic() - began_s < 0.4, "with 40 ms between two writes it would be 0.8 s"
 
 
-def test_head_and_body_are_sent_together_and_nothing_is_lost_on_close() -> None:
-    sent: list[bytes] = []
-
-    class FakeTransport(asyncio.Transport):
-        def write(self, data: object) -> None:
-            assert isinstance(data, bytes)
-            sent.append(data)
-
-        def close(self) -> None:
-            sent.append(b"closed")
-
-        def is_closing(self) -> bool:
-            return b"closed" in sent
-
-        def get_extra_info(self, name: str, default: object = None) -> object:
-            return name
-
-    async def write_and_close() -> None:
-        corked = CorkedTransport(FakeTransport(), asyncio.get_running_loop())
-        corked.write(b"head")
-        corked.write(b"body")
-        assert sent == []
-        await asyncio.sleep(0)
-        assert sent == [b"headbody"]
-        corked.write(b"more")
-        corked.close()
-        assert corked.get_extra_info("peername") == "peername"
-        corked.write(b"too late")
-        await asyncio.sleep(0)
-
-    asyncio.run(write_and_close())
-    assert sent == [b"headbody", b"more", b"closed"]
+def test_requests_in_one_piece_in_pieces_pipelined_or_of_http_1_0_get_the_same_answers(connect: Connect) -> None:
+    connection = connect()
+    connection.sendall(REQUEST[:-2])
+    time.sleep(0.05)
+    connection.sendall(REQUEST[-2:] + REQUEST.replace(b"body", b"more") + REQUEST.replace(b"body", b"last"))
+    received = b""
+    while received.count(b"\r\n\r\n") < 3 or not received.endswith(b"last"):
+        received += connection.recv(65536)
+    assert [each[:4] for each in received.split(b"\r\n\r\n")[1:]] == [b"body", b"more", b"last"]
+    for closing in (REQUEST.replace(b"1.1", b"1.0"), REQUEST.replace(b"Host: x", b"Connection: close")):
+        connection = connect()
+        assert ask(connection, closing) == b"body"
+        assert connection.recv(1) == b"", "closed"
 
 
 def test_slow_processing_of_a_large_body_does_not_delay_other_requests() -> None:

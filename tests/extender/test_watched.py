@@ -139,6 +139,14 @@ def test_a_pending_pod_is_not_parsed_again_when_it_is_bound(reader: CountingRead
     assert (pod.node, pod.version, pod.started_s != pod.started_s) == ("n", "", True)
 
 
+def test_a_new_version_of_a_pending_pod_is_a_change_so_that_calls_need_not_parse_it(reader: CountingReader) -> None:
+    pending = pod_json("a")
+    pending["metadata"]["resourceVersion"] = "1"
+    newer = {**pending, "metadata": {**pending["metadata"], "resourceVersion": "2"}}
+    assert reader.uncached(pending) != reader.uncached(newer)
+    assert reader.uncached(bound(pending)) == reader.uncached(bound(newer)), "once bound, versions are not kept"
+
+
 @pytest.mark.parametrize(
     "change",
     [

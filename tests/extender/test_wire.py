@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from itertools import product
 
 import numpy as np
 import pytest
@@ -29,31 +27,12 @@ def test_node_names_are_read_in_order_and_field_names_in_any_case() -> None:
     assert wire.read_args(args_json(NodeNames=[])).names == []
 
 
-def test_names_read_before_change_nothing_about_what_is_read() -> None:
-    """Each body, after each of the others."""
-    quoting = json.dumps({"Pod": {"a": ',"NodeNames":["a","b"]}'}, "NodeNames": ["a", "b"]}, separators=(",", ":"))
-    one_pod, other_pod, in_pod, twice, lower, bracket, unlike, cut, nested = (
-        b'{"Pod":{"a":1},"Nodes":null,"NodeNames":["a","b"]}',
-        b'{"Pod":{"b":2},"Nodes":null,"NodeNames":["a","b"]}',
-        b'{"Nodes":{"items":[]},"Pod":{"a":1,"NodeNames":["a","b"]}}',
-        b'{"Pod":{},"NodeNames":["c"],"NodeNames":["a","b"]}',
-        b'{"Pod":{},"nodenames":["c"],"NodeNames":["a","b"]}',
-        b'{"Pod":{},"Nodes":null,"NodeNames":["a]","b"]}',
-        b'{"Pod":{},"Nodes":null,"NodeNames":["a",["b"]]}',
-        b'{"Pod":{"a":1,"NodeNames":["a","b"]}',
-        b'[{"Pod":{},"Nodes":null,"NodeNames":["a","b"]}',
-    )
-    bodies = [one_pod, other_pod, in_pod, twice, lower, bracket, unlike, cut, nested, quoting.encode()]
-    readable = (one_pod, other_pod, in_pod, twice, lower, bracket, quoting.encode())
-    for body, earlier in product(bodies, repeat=2):
-        reader = wire.ArgsReader()
-        with suppress(BadRequest):
-            reader(earlier)
-        if body in readable:
-            assert reader(body) == wire.read_args(body)
-        else:
-            with pytest.raises(BadRequest):
-                reader(body)
+def test_names_are_those_of_all_nodes_only_if_each_is_there_once() -> None:
+    table = NameTable(("a", "b", "c"))
+    assert table.find(["c", "a", "b"])[0] is table.everywhere
+    for names, places, unknown in (("aab", [0, 1], []), ("abd", [0, 1], ["d"]), ("abcc", [0, 1, 2], [])):
+        found = table.find(list(names))
+        assert (found[0].tolist(), found[1]) == (places, unknown)
 
 
 def test_full_nodes_are_returned_unchanged() -> None:
