@@ -28,7 +28,7 @@ Columns = Mapping[str, Callable[[Any], str]]
 """Column header -> the text of its cell, given the object of a row."""
 
 
-class CommaList(click.ParamType):
+class CommaList(click.ParamType[list[str]]):
     """A comma list of known names; gives a list of them, in the order of the user."""
 
     name = "comma list"

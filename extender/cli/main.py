@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from recommender.cli.common import run_as_process
 from recommender.cli.main import LazyGroup, cli
 
+__all__ = ["cli", "main"]
+
 COMMANDS = {
     "serve": ("extender.cli.serve", "Serve a kube-scheduler: filter and score nodes."),
     "explain": ("extender.cli.explain", "Explain a decision, or evaluate a request without a server."),

@@ -21,6 +21,7 @@ from local_cluster.autoscaling import AS_UPSTREAM, recommendation, start_updater
 from local_cluster.autoscaling import start_recommender as start_default
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
+from local_cluster.required import required
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec
@@ -78,21 +79,23 @@ class NamespaceWatch:
     def poll(self) -> None:
         """Note kills; a deleted pod takes its status along, so call this often."""
         for pod in self.cluster.core.list_namespaced_pod(self.namespace).items:
-            for status in pod.status.container_statuses or ():
-                if status.last_state.terminated is not None and status.last_state.terminated.reason == "OOMKilled":
-                    self.kills[pod.metadata.labels["app"], pod.metadata.uid] = status.restart_count
+            metadata = required(pod.metadata)
+            for status in required(pod.status).container_statuses or ():
+                ended = required(status.last_state).terminated
+                if ended is not None and ended.reason == "OOMKilled":
+                    self.kills[required(metadata.labels)["app"], required(metadata.uid)] = status.restart_count
 
     def finish(self) -> None:
         for event in self.cluster.core.list_namespaced_event(self.namespace).items:
             what = EVENTS.get(event.reason or "")
             if what is not None and event.involved_object.kind == "Pod":
-                pod = event.involved_object.name
-                longest = max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)
+                name = required(event.involved_object.name)
+                longest = max((one.name for one in SETUPS if name.startswith(f"{one.name}-")), key=len)
                 self.counts[longest][what] += event.count or 1
         for (app, _), number in self.kills.items():
             self.counts[app]["kills"] += number
         for job in client.BatchV1Api(self.cluster.client()).list_namespaced_job(self.namespace).items:
-            self.counts[job.metadata.name]["failed jobs"] += job.status.failed or 0
+            self.counts[required(required(job.metadata).name)]["failed jobs"] += required(job.status).failed or 0
 
 
 def play_for_real(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,12 @@ from recommender.cluster.objects.vpa import TargetRef, Vpa, json_of
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
 from recommender.cluster.vpas.status import Condition, same_status, status_of
+from recommender.cluster.workloads.waiting_pods import Change
 from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerPolicy, ContainerRecommendation, Sample
+from recommender.records import ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -113,6 +113,9 @@ class SimulatedView(View):
         self._vpas[vpa.key] = _vpa_of(vpa.key, self._workloads[vpa.key], json_of(status), str(self.statuses))
         self._workloads[vpa.key].vpa.recommendation = {one.container: one for one in recommendations}
 
+    def resize_waiting(self, pod: ApiPod, changes: Sequence[Change]) -> None:
+        raise NotImplementedError  # every pod here has a node at once
+
     def is_current(self, vpa: Vpa) -> bool:
         return True  # there are no other writers
 
@@ -141,9 +144,8 @@ class SimulatedView(View):
 
 
 def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", resource_version: str = "0") -> Vpa:
-    vpa, rules = workload.vpa, workload.vpa.policy
+    vpa = workload.vpa
     kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.next_run_after_s) else workload.kind
-    policy = ContainerPolicy("*", **{rule.name: getattr(rules, rule.name) for rule in fields(rules)})
     return Vpa(
         key=key,
         uid=f"vpa-{key}",
@@ -154,7 +156,7 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
         target=TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.name),
         update_mode=vpa.update_mode,
         recommenders=(NAME,),
-        policies=(policy,),
+        policies=(vpa.policy,),
         min_replicas=vpa.min_replicas,
         status_json=status_json,
         resource_version=resource_version,

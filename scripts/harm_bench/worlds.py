@@ -100,7 +100,9 @@ LIMIT_RATIO = 2.0
 """Limits divided by requests, where they differ."""
 
 Declares = Literal["Guaranteed", "Burstable", "BestEffort", "limits only"]
+DECLARES: tuple[Declares, ...] = ("Burstable", "Guaranteed", "BestEffort", "limits only")
 MODES: tuple[UpdateMode, ...] = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
+DAEMON_MODES: tuple[UpdateMode, ...] = ("Recreate", "InPlace")
 ALL_KINDS: tuple[Kind, ...] = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 LONG_RUNNING_KINDS = ALL_KINDS[:3]
 RUN_S, RUN_INTERVAL_S = 45 * MINUTE_S, 5 * MINUTE_S
@@ -183,16 +185,16 @@ def cells_of(world: World, modes: Collection[UpdateMode] = MODES) -> Iterator[Ce
     In the modes Off and Initial running pods are not updated, so one cell each suffices. Worlds of a week are played in
     fewer cells.
     """
-    for mode, declares, kind in (
-        *(("Off", "Burstable", "Deployment"), ("Initial", "Burstable", "Deployment")),
-        *((m, d, "Deployment") for m in MODES[2:] for d in ("Burstable", "Guaranteed", "BestEffort", "limits only")),
-        *((m, d, "StatefulSet") for m in MODES[2:4] for d in ("Burstable", "Guaranteed")),
-        *((m, d, "DaemonSet") for m in ("Recreate", "InPlace") for d in ("Burstable", "Guaranteed")),
-        *((m, d, "Job") for m in MODES[1:] for d in ("Burstable", "Guaranteed", "BestEffort", "limits only")),
+    for cell in (
+        *(Cell(mode, "Burstable", "Deployment") for mode in MODES[:2]),
+        *(Cell(mode, declares, "Deployment") for mode in MODES[2:] for declares in DECLARES),
+        *(Cell(mode, declares, "StatefulSet") for mode in MODES[2:4] for declares in DECLARES[:2]),
+        *(Cell(mode, declares, "DaemonSet") for mode in DAEMON_MODES for declares in DECLARES[:2]),
+        *(Cell(mode, declares, "Job") for mode in MODES[1:] for declares in DECLARES),
     ):
-        few = world.days > 1 and (declares in ("BestEffort", "limits only") or kind == "DaemonSet")
-        if kind in world.kinds and mode in modes and not few:
-            yield Cell(mode, declares, kind)
+        few = world.days > 1 and (cell.declares in DECLARES[2:] or cell.kind == "DaemonSet")
+        if cell.kind in world.kinds and cell.mode in modes and not few:
+            yield cell
 
 
 def workload_of(world: World, cell: Cell, number: int, seed: int) -> Workload:

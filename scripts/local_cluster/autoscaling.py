@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -99,7 +100,7 @@ def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
     port = rig.ports.free()
     certificate, key = rig.authority.serving("vpa-webhook", LOOPBACK)
     address = f"{LOOPBACK}:{rig.ports.free()}"
-    command = [
+    command: list[str | Path] = [
         rig.binaries[name],
         f"--kubeconfig={rig.service_account(SYSTEM_NAMESPACE, name)}",
         f"--address={address}",
@@ -119,11 +120,11 @@ def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
 
     def asked_and_alive() -> bool:
         """Whether it has its Lease, and a dry-run VPA comes back with an update mode, which only the webhook sets."""
-        leases = rig.custom.list_namespaced_custom_object("coordination.k8s.io", "v1", SYSTEM_NAMESPACE, "leases")
+        leases: Any = rig.custom.list_namespaced_custom_object("coordination.k8s.io", "v1", SYSTEM_NAMESPACE, "leases")
         if not any(lease["metadata"]["name"] == name for lease in leases["items"]):
             return False
         create_vpa = rig.custom.create_namespaced_custom_object
-        made = create_vpa(API_GROUP, API_VERSION, "default", AUTOSCALERS, probe, dry_run="All")
+        made: Any = create_vpa(API_GROUP, API_VERSION, "default", AUTOSCALERS, probe, dry_run="All")
         return "updateMode" in made["spec"].get("updatePolicy", {})
 
     return rig.start(name, command, ready=asked_and_alive)
@@ -135,7 +136,7 @@ def _start(rig: Rig, component: str, *flags: str, environment: Mapping[str, str]
     address = f"{LOOPBACK}:{rig.ports.free()}"
     if component in rig.servers:
         rig.servers[component].stop()
-    command = [rig.binaries[component], f"--kubeconfig={kubeconfig}", f"--address={address}", *flags]
+    command: list[str | Path] = [rig.binaries[component], f"--kubeconfig={kubeconfig}", f"--address={address}", *flags]
     ready = rig.answers(f"http://{address}/health-check")
     return rig.start(component, command, ready=ready, environment=environment)
 
@@ -219,14 +220,14 @@ def recommend(rig: Rig, namespace: str, name: str, target: Mapping[str, str]) ->
         "conditions": [{"type": "RecommendationProvided", "status": "True", "lastTransitionTime": now}],
         "recommendation": {"containerRecommendations": [recommendation]},
     }
-    patched: Json = rig.custom.patch_namespaced_custom_object_status(
+    patched: Any = rig.custom.patch_namespaced_custom_object_status(
         API_GROUP, API_VERSION, namespace, AUTOSCALERS, name, {"status": status}
     )
-    return patched
+    return dict(patched)
 
 
 def recommendation(rig: Rig, namespace: str, name: str) -> Json:
     """The recommendation for container `main` that a VPA holds; empty while there is none."""
-    found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, name)
+    found: Any = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, name)
     containers = found.get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
     return next((container for container in containers if container["containerName"] == "main"), {})

@@ -103,7 +103,7 @@ def feature_gates(rig: Rig) -> tuple[str, ...]:
 def _start_etcd(rig: Rig) -> Server:
     clients, peers = (f"https://{LOOPBACK}:{port}" for port in (rig.etcd_port, rig.ports.free()))
     certificate, key = rig.authority.folder / "serving.crt", rig.authority.folder / "serving.key"
-    command = [
+    command: list[str | Path] = [
         rig.binaries["etcd"],
         f"--data-dir={rig.folder / 'etcd'}",
         f"--listen-client-urls={clients}",
@@ -129,7 +129,7 @@ def _start_apiserver(rig: Rig, apis: Sequence[str]) -> Server:
     accounts_key = rig.authority.serving("service-accounts", "service-accounts.phasewise.test")[1]
     audit_policy = rig.folder / "audit-policy.json"
     audit_policy.write_text(json.dumps(AUDIT_POLICY))
-    command = [
+    command: list[str | Path] = [
         rig.binaries["kube-apiserver"],
         f"--audit-policy-file={audit_policy}",
         f"--audit-log-path={rig.folder / 'logs' / 'audit.jsonl'}",
@@ -168,7 +168,7 @@ def _start_controller(rig: Rig, name: str, *flags: str) -> Server:
     """Start a controller or scheduler on loopback, without leader election, with delegated authentication."""
     port = rig.ports.free()
     kubeconfig = rig.kubeconfig(name, f"system:{name}")
-    command = [
+    command: list[str | Path] = [
         rig.binaries[name],
         f"--kubeconfig={kubeconfig}",
         *delegated(rig, kubeconfig, port),

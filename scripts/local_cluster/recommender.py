@@ -41,7 +41,7 @@ def start_recommender(
     wait: bool = True,
 ) -> Server:
     """Start it with rounds of a second, and wait until it is ready. `options` override `FAST`."""
-    command = (*program, "recommender", "--kubeconfig", account, *FAST, *options)
+    command: tuple[str | Path, ...] = (*program, "recommender", "--kubeconfig", account, *FAST, *options)
     return cluster.start_program(name, *command, environment=environment, wait=wait)
 
 

@@ -18,13 +18,24 @@ from typing import Any
 import orjson
 import requests
 import yaml
-from kubernetes import client, config
+from kubernetes import config
+from kubernetes.client import (
+    ApiClient,
+    AuthenticationV1TokenRequest,
+    Configuration,
+    CoreV1Api,
+    CustomObjectsApi,
+    V1Namespace,
+    V1ObjectMeta,
+    V1ServiceAccount,
+)
 from kubernetes.client.exceptions import ConflictException
 from urllib3 import Retry
 
 from local_cluster.building import Binaries
 from local_cluster.identities import MASTERS, Authority, kubeconfig
 from local_cluster.processes import Ports, ProcessRecord, Server, end_processes, go_environment
+from local_cluster.required import required
 from local_cluster.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
@@ -65,7 +76,7 @@ class Rig:
         self.features: tuple[str, ...] = ()
         self.etcd_port = self.ports.free()
         self.url = f"https://{LOOPBACK}:{self.ports.free()}"
-        self._clients: dict[str, client.ApiClient] = {}
+        self._clients: dict[str, ApiClient] = {}
         ProcessRecord.of(os.getpid()).write(self.folder / "owner.json")
 
     # -- servers ---------------------------------------------------------------------------------------------------
@@ -146,35 +157,32 @@ class Rig:
     def service_account(self, namespace: str, name: str) -> Path:
         """Kubeconfig of a service account with a token and the roles bound to it; the account is created if missing."""
         with contextlib.suppress(ConflictException):
-            self.core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 24 * 3600},
-        }
+            self.core.create_namespaced_service_account(namespace, V1ServiceAccount(metadata=V1ObjectMeta(name=name)))
+        kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+        request = AuthenticationV1TokenRequest.model_validate({**kind, "spec": {"expirationSeconds": 24 * 3600}})
         answer = self.core.create_namespaced_service_account_token(name, namespace, request)
         file = self.folder / "kubeconfig" / f"{namespace}.{name}"
-        return kubeconfig(file, self.url, self.authority, token=answer.status.token, namespace=namespace)
+        return kubeconfig(file, self.url, self.authority, token=required(answer.status).token, namespace=namespace)
 
     # -- the API ---------------------------------------------------------------------------------------------------
 
-    def client(self, identity: Path | str = "admin") -> client.ApiClient:
+    def client(self, identity: Path | str = "admin") -> ApiClient:
         """Client of the official library for the name of an identity, or a kubeconfig file."""
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         if str(file) not in self._clients:
-            settings = client.Configuration()
+            settings = Configuration()
             config.load_kube_config(str(file), client_configuration=settings, temp_file_path=str(self.folder / "tmp"))
             settings.retries = RETRY_DROPPED
-            self._clients[str(file)] = client.ApiClient(settings)
+            self._clients[str(file)] = ApiClient(settings)
         return self._clients[str(file)]
 
     @property
-    def core(self) -> client.CoreV1Api:
-        return client.CoreV1Api(self.client())
+    def core(self) -> CoreV1Api:
+        return CoreV1Api(self.client())
 
     @property
-    def custom(self) -> client.CustomObjectsApi:
-        return client.CustomObjectsApi(self.client())
+    def custom(self) -> CustomObjectsApi:
+        return CustomObjectsApi(self.client())
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None, identity: Path | str = "admin") -> str:
         """Run the real kubectl and return what it printed. Raises KubectlFailed: its exit code is not 0."""
@@ -223,7 +231,7 @@ class Rig:
     def namespace(self, prefix: str = "test") -> str:
         """Create a namespace, wait until pods can be created in it, and return its name."""
         name = f"{prefix}-{secrets.token_hex(3)}"
-        self.core.create_namespace({"metadata": {"name": name}})
+        self.core.create_namespace(V1Namespace(metadata=V1ObjectMeta(name=name)))
         wait_until(
             lambda: self.core.read_namespaced_service_account("default", name),
             f"the default service account of namespace {name}",

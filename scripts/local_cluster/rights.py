@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from kubernetes import client
+from kubernetes.client import AuthorizationV1Api, RbacAuthorizationV1Api, V1SubjectAccessReview
 
 from local_cluster.control_plane import ALONE
+from local_cluster.required import required
 from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
 
@@ -105,7 +106,7 @@ class Account:
             self._wait(right, allowed=True)
 
     def _put(self, role: Json) -> None:
-        rbac, metadata = client.RbacAuthorizationV1Api(self._rig.client()), role["metadata"]
+        rbac, metadata = RbacAuthorizationV1Api(self._rig.client()), role["metadata"]
         if role["kind"] == "ClusterRole":
             rbac.patch_cluster_role(metadata["name"], {"rules": role["rules"]})
         else:
@@ -116,10 +117,10 @@ class Account:
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
         attributes |= {"name": right.name, "namespace": "kube-system"}
         spec = {"user": self.user, "groups": ["system:authenticated"], "resourceAttributes": attributes}
-        review = {"spec": spec}
+        review = V1SubjectAccessReview.model_validate({"spec": spec})
 
         def applied() -> bool:
-            answer = client.AuthorizationV1Api(self._rig.client()).create_subject_access_review(review)
-            return bool(answer.status.allowed) == allowed
+            answer = AuthorizationV1Api(self._rig.client()).create_subject_access_review(review)
+            return required(answer.status).allowed == allowed
 
         wait_until(applied, f"the API server to apply {right}", timeout_s=10, every_s=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -70,6 +71,6 @@ def start_scheduler(
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
     port = rig.ports.free()
-    command = [rig.binaries["kube-scheduler"], *scheduler_flags(rig, file, kubeconfig, port)]
+    command: list[str | Path] = [rig.binaries["kube-scheduler"], *scheduler_flags(rig, file, kubeconfig, port)]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
     return rig.start(server, command, ready=ready, environment=environment)

@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubernetes import client
+from kubernetes.client import AppsV1Api, CoordinationV1Api, V1Deployment, V1Pod
 from kubernetes.client.exceptions import NotFoundException
 
+from local_cluster.required import required
 from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
 
@@ -45,7 +46,8 @@ def job(name: str, pod: Json, **spec: Any) -> Json:
 
 
 def create_pod(rig: Rig, namespace: str, name: str, spec: Json) -> str:
-    return str(rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec}).metadata.uid)
+    pod = V1Pod.model_validate({"metadata": {"name": name}, "spec": spec})
+    return required(required(rig.core.create_namespaced_pod(namespace, pod).metadata).uid)
 
 
 def roll_out(
@@ -56,28 +58,26 @@ def roll_out(
     *,
     replicas: int = 1,
     annotations: Mapping[str, str] | None = None,
-) -> list[Any]:
+) -> list[V1Pod]:
     """Create a Deployment of pods with the label `app: <name>`, wait until they run and return them."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels, "annotations": dict(annotations or {})}, "spec": spec}
-    body = {
-        "metadata": {"name": name},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
-    }
-    client.AppsV1Api(rig.client()).create_namespaced_deployment(namespace, body, _request_timeout=60)
+    scale = {"replicas": replicas, "selector": {"matchLabels": labels}}
+    deployment = V1Deployment.model_validate({"metadata": {"name": name}, "spec": {**scale, "template": template}})
+    AppsV1Api(rig.client()).create_namespaced_deployment(namespace, deployment, _request_timeout=60)
     return running_pods(rig, namespace, name, replicas)
 
 
-def pods_of(rig: Rig, namespace: str, app: str) -> list[Any]:
+def pods_of(rig: Rig, namespace: str, app: str) -> list[V1Pod]:
     listed = rig.core.list_namespaced_pod(namespace, label_selector=f"app={app}").items
-    return [pod for pod in listed if pod.metadata.deletion_timestamp is None]
+    return [pod for pod in listed if required(pod.metadata).deletion_timestamp is None]
 
 
-def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[Any]:
+def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[V1Pod]:
     """Wait until a Deployment has `count` running pods, and return them."""
 
-    def as_many() -> list[Any]:
-        running = [pod for pod in pods_of(rig, namespace, app) if pod.status.phase == "Running"]
+    def as_many() -> list[V1Pod]:
+        running = [pod for pod in pods_of(rig, namespace, app) if required(pod.status).phase == "Running"]
         return running if len(running) == count else []
 
     return wait_until(as_many, f"{count} running pods of {app} in {namespace}", timeout_s=90)
@@ -109,12 +109,13 @@ def clear_namespace(rig: Rig, namespace: str) -> None:
 
 def clear_ours(rig: Rig) -> None:
     """Remove the state that Phasewise keeps in kube-system: its Leases, published models and certificates."""
-    leases = client.CoordinationV1Api(rig.client())
+    leases = CoordinationV1Api(rig.client())
     for kept, remove in (
         (leases.list_namespaced_lease, leases.delete_namespaced_lease),
         (rig.core.list_namespaced_config_map, rig.core.delete_namespaced_config_map),
         (rig.core.list_namespaced_secret, rig.core.delete_namespaced_secret),
     ):
         for item in kept("kube-system").items:
-            if item.metadata.name.startswith("phasewise-"):
-                remove(item.metadata.name, "kube-system")
+            name = required(required(item.metadata).name)
+            if name.startswith("phasewise-"):
+                remove(name, "kube-system")

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from kubernetes.client import BatchV1Api
+from kubernetes.client import BatchV1Api, V1Job, V1Pod
 
 from benches import log_progress
 from local_cluster import workloads
@@ -167,7 +167,7 @@ class _Wave:
         batch = BatchV1Api(self._cluster.client())
         self._cluster.kubectl("cordon", *others)
         for name in self._names:
-            batch.create_namespaced_job(self._namespace, self._job(name))
+            batch.create_namespaced_job(self._namespace, V1Job.model_validate(self._job(name)))
         there: dict[str, Json] = {}
 
         def all_run() -> bool:
@@ -232,7 +232,8 @@ class _Wave:
         else:
             node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
             name = f"filler-{self._number}-{self._counted.faults['node full']}"
-            self._cluster.core.create_namespaced_pod(self._namespace, node.pod(name, cpu="250m"))
+            filler = V1Pod.model_validate(node.pod(name, cpu="250m"))
+            self._cluster.core.create_namespaced_pod(self._namespace, filler)
             self._filled.append((time.monotonic() + NODE_FULL_S, name))
         self._counted.faults[what] += 1
 

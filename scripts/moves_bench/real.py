@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubernetes.client import BatchV1Api
+from kubernetes.client import BatchV1Api, V1Job
 
 from benches import log_progress
 from local_cluster import autoscaling
@@ -141,13 +141,14 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
     if row.moves:
         stack.enter_context(extender_with_scheduler(cluster))
     if row.shares:
-        updater = autoscaling.start_updater(cluster, interval_s=5.0, **autoscaling.AS_UPSTREAM | {"min_replicas": 1})
+        limits = {**autoscaling.AS_UPSTREAM, "min_replicas": 1}
+        updater = autoscaling.start_updater(cluster, interval_s=5.0, **limits)
         stack.callback(updater.stop)
     recommender = start_recommender(cluster, install(cluster), *OUR_OPTIONS, name=f"recommender-{row.key}")
     stack.callback(recommender.stop)
     if row.moves:
-        options = ("--moves", "act", "--moves-policy", row.moves, "--moves-at-once-in-namespace", "2")
-        options += ("--move-cost", "20s", "--move-rest", "60s")
+        options = ["--moves", "act", "--moves-policy", row.moves, "--moves-at-once-in-namespace", "2"]
+        options += ["--move-cost", "20s", "--move-rest", "60s"]
         controller = start_controller(cluster, mover_account(cluster).kubeconfig, *options, name=f"mover-{row.key}")
         stack.callback(controller.stop)
 
@@ -171,7 +172,7 @@ def _run(
             if row.moves or row.shares:
                 create(cluster, namespace, vpa(each.name, row.shares))
             made = job(each, bench.nodes[0], interpreter, checkpoints, longer, moves=bool(row.moves))
-            batch.create_namespaced_job(namespace, made)
+            batch.create_namespaced_job(namespace, V1Job.model_validate(made))
         _observe(cluster, namespace, ran, time.monotonic() - began_s)
         if now_s - logged_s >= PROGRESS_INTERVAL_S:
             logged_s = now_s

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+from kubernetes.client import V1Pod
 
 from benches import log_progress
 from local_cluster.real_node.cgroups import Cgroup
@@ -193,7 +194,7 @@ def _run(
         while coming and coming[0].at_s <= now_s:
             pod = training_pod(coming[0], bench.nodes[0], interpreter, longer)
             batch[coming[0].name] = ObservedJob(coming[0].name, time.monotonic() - began_s)
-            made = bench.cluster.core.create_namespaced_pod(namespace, pod)
+            made = bench.cluster.core.create_namespaced_pod(namespace, V1Pod.model_validate(pod))
             groups[coming.pop(0).name] = bench.nodes[0].pod_cgroup(made)
         for name, job in batch.items():
             with contextlib.suppress(OSError):  # the kubelet has not created the cgroup yet, or is removing it

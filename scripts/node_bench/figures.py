@@ -221,7 +221,8 @@ def timeline(seen: Observations, begin_s: float) -> Timeline:
         requests[:, at] += sample.cpu_request_cores, sample.memory_request_bytes
         running[at] += 1
     killed = sorted(at_s - begin_s for run in seen.runs for at_s in run.oom_kills.values())
-    return Timeline([moment - begin_s for moment in moments], running, cpu, memory, *requests.tolist(), killed)
+    since_s, (cores, memory_bytes) = [moment - begin_s for moment in moments], requests.tolist()
+    return Timeline(since_s, running, cpu, memory, cores, memory_bytes, killed)
 
 
 def _of_job(run: JobRun, begin_s: float) -> dict[str, object]:

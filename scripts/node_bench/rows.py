@@ -9,14 +9,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kubernetes.client import ApiException, BatchV1Api
+from kubernetes.client import ApiException, BatchV1Api, V1Job
 
 from benches import log_progress
 from local_cluster import autoscaling
 from local_cluster.autoscaling import create, recommend
 from local_cluster.cluster import Cluster, lent_or_own
+from local_cluster.installing import MANIFESTS
 from local_cluster.real_node.node import RealNode
-from local_cluster.recommender import MANIFESTS, install, start_recommender
+from local_cluster.recommender import install, start_recommender
 from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
 from node_bench.objects import Plan, job, job_name, vpa
@@ -72,7 +73,7 @@ def run_batch(
             if row.vpas:
                 create(bench.cluster, namespace, vpa(job_name(number), row.recommender))
             made = job(bench.node, bench.interpreter, number, plan)
-            BatchV1Api(bench.cluster.client()).create_namespaced_job(namespace, made)
+            BatchV1Api(bench.cluster.client()).create_namespaced_job(namespace, V1Job.model_validate(made))
             time.sleep(SUBMIT_INTERVAL_S)
         _wait(bench, namespace, watch, row.key)
         return Observations(watch.runs, sampler.samples, sampler.moments)

@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from local_cluster.real_node.cgroups import Cgroup
 from local_cluster.real_node.node import RealNode
+from local_cluster.required import required
 from local_cluster.rig import Rig
 from node_bench.objects import JOB_LABEL
 
@@ -119,7 +120,7 @@ class PodWatch:
                 events = kubernetes_watch.Watch().stream(
                     core.list_namespaced_pod,
                     self._namespace,
-                    resource_version=listed.metadata.resource_version,
+                    resource_version=required(listed.metadata).resource_version,
                     timeout_seconds=RELIST_INTERVAL_S,
                     _request_timeout=RELIST_INTERVAL_S + ANSWERS_WITHIN_S,
                 )
@@ -133,7 +134,7 @@ class PodWatch:
 
     def _see_all(self, pods: list[V1Pod]) -> None:
         """Take in a complete list: running pods missing from it were removed between two watches."""
-        there = {pod.metadata.uid for pod in pods}
+        there = {required(pod.metadata).uid for pod in pods}
         with self._lock:
             for uid in self._running.keys() - there:
                 self._runs[self._running.pop(uid).job].evictions.add(uid)
@@ -141,43 +142,47 @@ class PodWatch:
             self._see(pod, gone=False)
 
     def _see(self, pod: V1Pod, *, gone: bool) -> None:
-        job = (pod.metadata.labels or {}).get(JOB_LABEL, "")
+        metadata = required(pod.metadata)
+        uid, job = required(metadata.uid), (metadata.labels or {}).get(JOB_LABEL, "")
         with self._lock:
             if job not in self._runs:
                 return
-            status = next(iter(pod.status.container_statuses or []), None)
-            before = self._running.pop(pod.metadata.uid, None)
+            status = next(iter(required(pod.status).container_statuses or []), None)
+            before = self._running.pop(uid, None)
             update_run(self._runs[job], pod, status, gone=gone)
-            if gone or status is None or not status.state.running:
+            if gone or status is None or not required(status.state).running:
                 return
-            in_force = (status.resources or pod.spec.containers[0].resources).requests or {}
+            in_force = required(status.resources or required(pod.spec).containers[0].resources).requests or {}
             cpu, memory = (float(parse_quantity(in_force.get(name, "0"))) for name in ("cpu", "memory"))
             group = self._node.cgroup_in(pod)
-            now = Running(job, pod.metadata.name, status.container_id, group, cpu, memory)
-            self._running[pod.metadata.uid] = now
+            now = Running(job, required(metadata.name), required(status.container_id), group, cpu, memory)
+            self._running[uid] = now
         if before is None or before.identity != now.identity:
             self._on_container(now)
 
 
 def update_run(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: bool) -> None:
-    if pod.status.start_time and not run.containers:
-        run.pod_started_s = pod.status.start_time.timestamp()
+    metadata, started = required(pod.metadata), required(pod.status).start_time
+    if started and not run.containers:
+        run.pod_started_s = started.timestamp()
     for state in (status.state, status.last_state) if status is not None else ():
         ended = state.terminated if state else None
         if ended is None:
             continue
         # Not by its reason: with cgroup v1 the OOM of one container is reported for all containers of a node. Whatever
         # else kills here deletes the pod first.
-        if ended.exit_code == SIGKILL_CODE and not pod.metadata.deletion_timestamp:
-            run.oom_kills[ended.container_id] = ended.finished_at.timestamp()
+        if ended.exit_code == SIGKILL_CODE and not metadata.deletion_timestamp:
+            run.oom_kills[required(ended.container_id)] = required(ended.finished_at).timestamp()
         if ended.exit_code not in EXPECTED_CODES:
-            run.failed_in = pod.metadata.name
+            run.failed_in = required(metadata.name)
         if ended.exit_code == 0:
-            run.ended_s = ended.finished_at.timestamp()
-    if status is not None and status.container_id and (status.state.running or status.state.terminated):
-        run.containers.add(status.container_id)
-    if (gone or pod.metadata.deletion_timestamp) and run.containers and not run.done:
-        run.evictions.add(pod.metadata.uid)
+            run.ended_s = required(ended.finished_at).timestamp()
+    if status is not None and status.container_id:
+        now = required(status.state)
+        if now.running or now.terminated:
+            run.containers.add(status.container_id)
+    if (gone or metadata.deletion_timestamp) and run.containers and not run.done:
+        run.evictions.add(required(metadata.uid))
 
 
 MAX_ATTEMPTS = 3

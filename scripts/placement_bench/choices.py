@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import requests
@@ -91,8 +91,8 @@ class OnCluster:
         self._nodes.remove()
 
     def _bind(self, number: int, held: PlacedPod) -> str:
-        where = {"workload": held.workload, "nodeName": self._nodes.names[held.node]}
-        made = pod(f"held-{number}", CHOOSES.scheduler, self._nodes, held.requests, **where)
+        name, node = f"held-{number}", self._nodes.names[held.node]
+        made = pod(name, CHOOSES.scheduler, self._nodes, held.requests, workload=held.workload, nodeName=node)
         return str(self._bench.submit(self._namespace, made)["metadata"]["uid"])
 
     def _wait_until_counted(self) -> None:
@@ -104,7 +104,7 @@ class OnCluster:
         """S of each node as the extender counts it, by asking about a pod that is never created."""
         metadata = {"name": "probe", "namespace": self._namespace, "uid": f"probe-{self._namespace}"}
         spec = {"schedulerName": CHOOSES.scheduler, "containers": [{"name": "main"}]}
-        body = {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": names}
+        body: dict[str, Any] = {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": names}
         session.post(f"{self._url}/prioritize", json=body, timeout=10).raise_for_status()
         where = f"{self._url}/explain/{self._namespace}/probe"
         reply = session.get(where, params={"nodes": len(names)}, timeout=10).json()

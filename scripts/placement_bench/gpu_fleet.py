@@ -83,10 +83,11 @@ def read_trace(folder: Path | None) -> GpuTrace:
     asked = pods[["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]].to_numpy(dtype=np.int64, copy=True)
     asked[:, 3] = np.where(asked[:, 2] == 0, 0, asked[:, 3])
     kinds, kind_of, counts = np.unique(asked, axis=0, return_inverse=True, return_counts=True)
+    cpu_milli, memory_mib, gpus, gpu_milli = np.ascontiguousarray(kinds.T)
     began = pods["scheduled_time"].fillna(pods["creation_time"])
     came_s = pods["creation_time"].to_numpy(dtype=float)
     return GpuTrace(
-        Kinds(*np.ascontiguousarray(kinds.T), counts),
+        Kinds(cpu_milli, memory_mib, gpus, gpu_milli, counts),
         kind_of.reshape(-1),
         came_s - came_s.min(),
         np.maximum((pods["deletion_time"] - began).to_numpy(dtype=float), 1.0),
@@ -128,7 +129,8 @@ class Fleet:
     def fitting(self, kind: int) -> NDArray[np.bool_]:
         """(n,): where a pod of this kind fits."""
         kinds = self.kinds
-        fits = (self.cpu_milli >= kinds.cpu_milli[kind]) & (self.memory_mib >= kinds.memory_mib[kind])
+        fits: NDArray[np.bool_] = self.cpu_milli >= kinds.cpu_milli[kind]
+        fits &= self.memory_mib >= kinds.memory_mib[kind]
         if 0 < kinds.gpu_total_milli[kind] < WHOLE:
             fits &= self._largest >= kinds.gpu_milli[kind]
         elif kinds.gpus[kind]:
@@ -140,7 +142,8 @@ class Fleet:
         free = np.stack([self.cpu_milli, self.memory_mib, self.gpu_milli.sum(axis=1)])
         asked = self.kinds.cpu_milli[kind], self.kinds.memory_mib[kind], self.kinds.gpu_total_milli[kind]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (self.size - free + np.array(asked)[:, None]) / self.size
+            requested: NDArray[np.float64] = (self.size - free + np.array(asked)[:, None]) / self.size
+        return requested
 
     def take(self, node: int, kind: int, gpu: int | None = None) -> Placement:
         """Put a pod on a node where it fits, and on the GPU if one is given."""

@@ -93,7 +93,8 @@ def by_requests(fleet: Fleet, kind: int, *, weights: tuple[float, float, float],
     each = np.floor(100.0 * np.where(np.isfinite(used), used if most else 1.0 - used, 0.0))
     total = counts.sum(axis=0)
     fit = np.divide((each * counts).sum(axis=0), total, out=np.zeros(len(total)), where=total > 0.0)
-    return np.floor(fit) + np.floor(100.0 * (1.0 - np.abs(used[0] - used[1]) / 2.0))
+    scores: Floats = np.floor(fit) + np.floor(100.0 * (1.0 - np.abs(used[0] - used[1]) / 2.0))
+    return scores
 
 
 def best_fit(fleet: Fleet, kind: int) -> Floats:

@@ -147,8 +147,8 @@ def play(
         for job in group:
             recording = job.recording
             ends = {"phasewise.dev/runs-for-s": str(math.ceil(recording.duration_s / pace.speed))}
-            about = {"workload": recording.workload, "annotations": ends}
-            made = pod(job.name, lane.who.scheduler, lane.nodes, shape.needs(recording), **about)
+            needs, workload = shape.needs(recording), recording.workload
+            made = pod(job.name, lane.who.scheduler, lane.nodes, needs, workload=workload, annotations=ends)
             bench.submit(lane.namespace, made)
 
     def ended(lane: Lane) -> bool:

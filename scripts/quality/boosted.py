@@ -6,6 +6,7 @@ The loss is the pinball loss of the 95 % quantile of the coming peak, as the log
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -82,11 +83,13 @@ def losses(
 def _by_name(learned: Mapping[str, Learned], resource: int) -> dict[str, Facts]:
     found: dict[str, Facts] = {LEVELS_ONLY: lambda one: levels(one, resource)}
     for way, known in learned.items():
-        found[f"{way}: the phase"] = lambda one, known=known: np.column_stack([levels(one, resource), known.label(one)])
-        found[f"{way}: the phase and its forecast"] = lambda one, known=known: np.column_stack(
-            [levels(one, resource), phase_features(one, known)]
-        )
+        found[f"{way}: the phase"] = _levels_and(resource, known.label)
+        found[f"{way}: the phase and its forecast"] = _levels_and(resource, partial(phase_features, learned=known))
     return found
+
+
+def _levels_and(resource: int, more: Callable[[UsageSeries], FloatArray | IntArray]) -> Facts:
+    return lambda one: np.column_stack([levels(one, resource), more(one)])
 
 
 def fit_trees(

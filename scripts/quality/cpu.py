@@ -124,14 +124,14 @@ def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True, own_
         for row in range(len(labels)):
             made.correct(slot, usage[row : row + 1], decided[row : row + 1])
             if not own_price:
-                made.state.price_factor[slot] = 1.0
+                made.state.now.price_factor[slot] = 1.0
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])
             if row + LEAD_SAMPLES + 1 < len(decided):
                 decided[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
                 requests[row + LEAD_SAMPLES + 1] = (
                     decided[row + LEAD_SAMPLES + 1, CPU]
                     if expert is None
-                    else made.state.asked[0, expert, CPU] * FLOORS[CPU]
+                    else made.state.now.asked[0, expert, CPU] * FLOORS[CPU]
                 )
         return requests[: len(labels)]
 
@@ -229,7 +229,7 @@ def compare(
     series: Sequence[UsageSeries], changes_per_hour: float, more: Mapping[str, Row], *, by_program: bool, seed: int
 ) -> dict[str, Result]:
     """Judge all rows, and `more`, on each container, fitted on other programs (`by_program`) or other containers."""
-    rows, judged = rows_for(series) | more, list[UsageSeries]()
+    rows, judged = {**rows_for(series), **more}, list[UsageSeries]()
     in_force: dict[str, list[FloatArray]] = {name: [] for name in rows}
     for training, kept_out in folds(series, by_program=by_program, seed=seed):
         judged += kept_out
@@ -246,7 +246,7 @@ def compare_unseen(
     seed: int,
 ) -> dict[str, Result]:
     """Judge all rows, and `more`, on containers of a data set that was not fitted on."""
-    rows = rows_for(series) | more
+    rows = {**rows_for(series), **more}
     in_force = cores_in_force(series, training, changes_per_hour, rows, True, seed)
     return {name: judge(series, in_force[name]) for name in rows}
 

@@ -7,8 +7,9 @@ import time
 import numpy as np
 
 from recommender import model as models
-from recommender.engine.foresight import SHARED_TABLE, PhaseForesight
+from recommender.engine.foresight import PhaseForesight
 from recommender.policies.phase_demand import FLOORS
+from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU
 
 CONTAINERS, LONE = 10_000, 1
@@ -20,7 +21,7 @@ def measure(containers: int, seed: int) -> float:
     """CPU microseconds per container with the bundled model: median over samples, all containers in one call."""
     foresight, generator = PhaseForesight(models.load(models.BUNDLED), STEP_S), np.random.default_rng(seed)
     foresight.state.grow(containers)
-    phases = foresight.state.own_samples.shape[1]
+    phases = foresight.state.now.own_samples.shape[1]
     slots, tables = np.arange(containers), np.full(containers, SHARED_TABLE)
     in_force = np.full((containers, 2), np.nan)
     level, labels = generator.lognormal(0.0, 1.0, (containers, 1)), generator.integers(0, phases - 1, containers)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, vpa
@@ -66,7 +67,7 @@ def populate(rig: Rig, size: Size) -> int:
     namespaces = sorted({namespace_of(number) for number in range(size.vpas)})
     in_parallel(lambda name: api.create("/api/v1/namespaces", _named(name)), namespaces)
     for name in namespaces:
-        wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")
+        wait_until(partial(rig.core.read_namespaced_service_account, "default", name), "a service account")
     for controller in ("kube-controller-manager", "kube-scheduler"):
         rig.servers[controller].pause()
     capacity = {"cpu": "64", "memory": "512Gi", "pods": "250"}
@@ -77,12 +78,14 @@ def populate(rig: Rig, size: Size) -> int:
         path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(number)}/{AUTOSCALERS}"
         api.create(path, vpa("StatefulSet", workload_of(number), update_mode="Off"))
 
+    def create_pod(numbered: tuple[int, tuple[str, str, int]]) -> int:
+        at, (namespace, workload, number) = numbered
+        return _pod(api, namespace, workload, number, uids[workload], at)
+
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
         uids = dict(workers.map(lambda number: _workload(api, number), range(size.vpas)))
         in_parallel(create_vpa, range(size.vpas))
-        sizes = list(
-            workers.map(lambda named: _pod(api, *named[1], uids[named[1][1]], named[0]), enumerate(size.pods()))
-        )
+        sizes = list(workers.map(create_pod, enumerate(size.pods())))
     return sum(sizes) // len(sizes)
 
 

@@ -92,7 +92,7 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
             _wait_for_bindings(seen, first, pods)
             background, bound_before, before_s = BackgroundLoad(), len(seen.moments), _cpu_s(bench, extender, scheduler)
             _wait_for_bindings(seen, pods, pods)
-            used_s, cores = zip(before_s, _cpu_s(bench, extender, scheduler), strict=True), background.cores
+            after_s, cores = _cpu_s(bench, extender, scheduler), background.cores
             scheduler_mib = scheduler.resident_bytes / MIB
             if kind in OURS and extender:
                 calls = extender.metric('phasewise_extender_calls_total{status="200"')
@@ -105,8 +105,10 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     wait_until(lambda: not listed(core.list_namespaced_pod, NAMESPACE, limit=1), "the pods to go", timeout_s=120)
     moments = sorted(seen.moments.values())
     rate = (pods - 1 - first) / (moments[pods - 1] - moments[first])
-    used_ms = (1e3 * (after_s - from_s) / max(1, pods - bound_before) for from_s, after_s in used_s)
-    return Round(kind, rate, *used_ms, cores, scheduler_mib)
+    extender_ms, scheduler_ms, server_ms = (
+        1e3 * (to_s - from_s) / max(1, pods - bound_before) for from_s, to_s in zip(before_s, after_s, strict=True)
+    )
+    return Round(kind, rate, extender_ms, scheduler_ms, server_ms, cores, scheduler_mib)
 
 
 def _wait_for_bindings(seen: _BindingWatch, bound: int, pods: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from rich.progress import Progress
@@ -110,7 +111,7 @@ def prepare(bench: BenchCluster, namespaces: Iterable[str], classes: Iterable[tu
     in_parallel(lambda name: bench.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
     account = bench.cluster.core.read_namespaced_service_account
     for name in names:
-        wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
+        wait_until(partial(account, "default", name), f"the account of {name}", every_s=0.02)
     for controller in ("kube-controller-manager", "kube-scheduler"):
         bench.cluster.servers[controller].stop()
 

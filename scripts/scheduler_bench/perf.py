@@ -77,7 +77,7 @@ def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
         given = cases(perf.manifests("scheduler-perf", TEMPLATES), nodes, pods, batched=kind != "unbatched")
         (folder / "scheduler.yaml").write_text(yaml.safe_dump(scheduler_configuration(kind, port)))
         (folder / "cases.yaml").write_text(yaml.safe_dump(given))
-        command = [
+        command: list[str | Path] = [
             perf["scheduler-perf"], "-test.run=^$", "-test.bench=BenchmarkPerfScheduling", "-test.benchtime=1x",
             f"-test.timeout={TIMEOUT}", f"-data-items-dir={folder}", "-cases=cases.yaml",
             *_extender(kind, port, cluster),

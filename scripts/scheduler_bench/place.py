@@ -43,6 +43,7 @@ class BenchCluster:
         """Run our extender (`ours`) with the rights of its role until it is synced, or a stand-in from `stub`."""
         port = self.cluster.ports.free()
         name, ready = f"extender-{kind}", "readyz" if kind == "ours" else "healthz"
+        command: list[str | Path]
         if kind == "ours":
             account = self.cluster.service_account("kube-system", "phasewise-extender")
             command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address", f"127.0.0.1:{port}"]

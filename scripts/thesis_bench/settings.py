@@ -94,7 +94,8 @@ def losses(early: float, chance: np.random.Generator) -> Sequence[float]:
     k = steepness(early)
     fallen = np.expm1(-k * np.linspace(0.0, 1.0, LOSS_STEPS + 1)) / math.expm1(-k)
     falling = 1.0 - (1.0 - LOSS_FLOOR) * fallen
-    return (falling * (1.0 + LOSS_NOISE * chance.standard_normal(falling.size))).tolist()
+    noisy: list[float] = (falling * (1.0 + LOSS_NOISE * chance.standard_normal(falling.size))).tolist()
+    return noisy
 
 
 def stages_of(model: Model, cores: float, chance: np.random.Generator) -> Sequence[Stage]:
@@ -179,7 +180,7 @@ def every(interval_s: float, jobs: int, name: str) -> Arrivals:
 
 def within(length_s: float, jobs: int, names: Sequence[str]) -> Arrivals:
     return lambda chance: [
-        (at_s, names[chance.integers(len(names))]) for at_s in chance.uniform(0.0, length_s, jobs).tolist()
+        (at_s, names[int(chance.integers(len(names)))]) for at_s in chance.uniform(0.0, length_s, jobs).tolist()
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -143,3 +144,12 @@ def test_no_test_or_conftest_is_imported() -> None:
             assert parts[0] != "tests" or not any(part.startswith("test_") or part == "conftest" for part in parts), (
                 f"{file.relative_to(ROOT)}: {name}"
             )
+
+
+def test_every_python_script_is_linted_and_typed() -> None:
+    """Neither tool finds a script without a suffix by itself."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    scripts = {file for file in python_files(ROOT / "scripts") if not file.suffix}
+    assert len(scripts) > 10
+    for listed in (tools["ruff"]["extend-include"], tools["mypy"]["files"]):
+        assert scripts <= {file for pattern in listed for file in ROOT.glob(pattern)}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import click
 from click.testing import CliRunner, Result
@@ -27,13 +28,18 @@ def invoke(script: str, *arguments: object, on: Cluster | None = None) -> Result
 
 
 def _command_of(script: str) -> click.Command:
+    command: click.Command = module_of(script).main
+    return command
+
+
+def module_of(script: str) -> ModuleType:
+    """A script, loaded anew as a module."""
     spec = spec_from_loader(script, SourceFileLoader(script, str(SCRIPTS / script)))
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[script] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    command: click.Command = module.main
-    return command
+    return module
 
 
 @contextlib.contextmanager

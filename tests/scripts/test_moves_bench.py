@@ -144,7 +144,7 @@ def test_a_stay_lasts_while_the_pod_runs_on_a_node_and_another_begins_elsewhere(
 
 def test_jobs_do_not_resume_from_checkpoints_of_another_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     created: list[dict[str, Any]] = []
-    api = SimpleNamespace(create_namespaced_job=lambda _, body: created.append(body))
+    api = SimpleNamespace(create_namespaced_job=lambda _, body: created.append(body.to_dict()))
     monkeypatch.setattr(real, "BatchV1Api", lambda _: api)
     monkeypatch.setattr(real, "POLL_INTERVAL_S", 0.0)
     cluster = FakeApi([], [as_job("a", succeeded=1)])
@@ -152,7 +152,7 @@ def test_jobs_do_not_resume_from_checkpoints_of_another_policy(tmp_path: Path, m
     for namespace in ("default-1", "shares-2"):
         real._run(bench, ROWS["default"], TORCH, namespace, [Arrival("a", "small", 1, 0.0)], 1.0, "seed 0")
     volumes = [volume for body in created for volume in body["spec"]["template"]["spec"]["volumes"]]
-    kept = [Path(volume["hostPath"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
+    kept = [Path(volume["host_path"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
     assert kept == [tmp_path / "default-1", tmp_path / "shares-2"]
     assert all(folder.is_dir() for folder in kept)
 

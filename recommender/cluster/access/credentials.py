@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import urllib3
 import yaml
@@ -74,7 +74,7 @@ class Credentials:
 
     def _auth_headers(self) -> dict[str, str]:
         try:
-            auth = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
+            auth: Mapping[str, Any] = self._configuration.auth_settings()
         except (ConfigException, OSError):
             raise BadCredentials("the token can no longer be read") from None
         token = auth.get("BearerToken", {}).get("value")
@@ -87,7 +87,7 @@ class Credentials:
         configuration.connection_pool_maxsize = MAX_CONNECTIONS
         configuration.keep_alive = True
         try:
-            manager = cast(Any, rest).RESTClientObject(configuration).pool_manager
+            manager = rest.RESTClientObject(configuration).pool_manager
         except (ValueError, OSError):
             raise BadCredentials(f"{self._origin()}: its certificates or proxy cannot be used") from None
         self._host: str = configuration.host.rstrip("/")
@@ -103,10 +103,10 @@ class Credentials:
         files = self._files()
         try:
             if not files:
-                cast(Any, load_incluster_config)(client_configuration=configuration)
+                load_incluster_config(client_configuration=configuration)
             else:
                 # Never persisted: the library would write renewed tokens into the user's file.
-                cast(Any, load_kube_config)(
+                load_kube_config(
                     os.pathsep.join(files),
                     context=self._context or _current_context(files),
                     client_configuration=configuration,

@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 
 from harm_bench.simulated.kubelet import fits
-from harm_bench.simulated.pods import Autoscaler, Container, Pod, Policy, Resources, Tally, Workload
-from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation
+from harm_bench.simulated.pods import Autoscaler, Container, Pod, Resources, Tally, Workload
+from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 
 
 def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -> ContainerRecommendation | None:
@@ -48,7 +48,7 @@ def _in_proportion(limit: float, request: float, target: float, resource: int) -
     return math.floor(limit * target / request * units) / units
 
 
-def _capped(amounts: Amounts, policy: Policy, current: Resources) -> Amounts:
+def _capped(amounts: Amounts, policy: ContainerPolicy, current: Resources) -> Amounts:
     capped = list(amounts)
     for i, resource in enumerate(RESOURCES):
         if math.isnan(capped[i]) or resource not in policy.controlled:

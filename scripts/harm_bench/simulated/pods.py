@@ -11,12 +11,10 @@ from typing import Literal, NamedTuple
 from recommender.records import (
     CPU,
     MEMORY,
-    NO_LIMITS,
-    RESOURCES,
     VIOLATION_TOLERANCE,
     Amounts,
+    ContainerPolicy,
     ContainerRecommendation,
-    Limits,
 )
 
 
@@ -122,13 +120,8 @@ class ContainerSpec:
     crashes: tuple[tuple[Window, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    mode: str = "Auto"
-    min_allowed: Limits = NO_LIMITS
-    max_allowed: Limits = NO_LIMITS
-    controlled: frozenset[str] = frozenset(RESOURCES)
-    controlled_values: Literal["RequestsAndLimits", "RequestsOnly"] = "RequestsAndLimits"
+FREE = ContainerPolicy("*")
+"""Policy of all containers that leaves everything to the recommender."""
 
 
 @dataclass(slots=True)
@@ -136,7 +129,7 @@ class Autoscaler:
     """A VPA: its spec, and the recommendation in its status by container name."""
 
     update_mode: UpdateMode = "Recreate"
-    policy: Policy = field(default_factory=Policy)
+    policy: ContainerPolicy = FREE
     min_replicas: int | None = None
     recommendation: Mapping[str, ContainerRecommendation] = field(default_factory=dict)
 

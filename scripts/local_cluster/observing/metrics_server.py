@@ -94,7 +94,7 @@ def register(rig: Rig, port: int) -> None:
 
 def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
     """Present values of metrics.k8s.io by container; ApiException if it does not know the pod (404) or has none yet."""
-    metrics = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
+    metrics: Any = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
     end_s = datetime.fromisoformat(metrics["timestamp"]).timestamp()
     window_s = durationpy.from_str(metrics["window"]).total_seconds()
     return {

@@ -60,9 +60,9 @@ def pin_node_cgroup(name: str, number: int, cpu_cores: float) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     mine = {cpus[(number + place) % len(cpus)] for place in range(math.ceil(cpu_cores))}
     top = trees()["cpuset"] / name
-    below = [] if unified() else [folder for folder, _, _ in os.walk(top, topdown=False)]
+    below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
     for folder in (*below, top):  # v1: a group needs all CPUs of the groups below it
-        (Path(folder) / "cpuset.cpus").write_text(",".join(map(str, sorted(mine))))
+        (folder / "cpuset.cpus").write_text(",".join(map(str, sorted(mine))))
 
 
 def _delegate(tree: Path, name: str) -> None:

@@ -23,6 +23,7 @@ from local_cluster.real_node.network import (
     plugin_folder,
     program,
 )
+from local_cluster.required import required
 from local_cluster.rig import Rig
 
 IMAGE = "phasewise.dev/test/busybox:1"
@@ -226,7 +227,7 @@ def start_kubelet(
     ]
 
     def ready() -> bool:
-        conditions = rig.core.read_node(name).status.conditions or []
+        conditions = required(rig.core.read_node(name).status).conditions or []
         return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
     return rig.start(f"{name}-kubelet", command, ready=ready, environment=ENVIRONMENT, inside=inside(mounts))

@@ -27,6 +27,7 @@ from local_cluster.real_node.kubelet import (
     start_mounts,
 )
 from local_cluster.real_node.network import NodeNetwork, claim_network, what_is_missing
+from local_cluster.required import required
 from local_cluster.rig import Rig, clusters_folder, end_recorded
 from local_cluster.waiting import wait_until
 
@@ -95,8 +96,8 @@ class RealNode:
     @property
     def url(self) -> str:
         """URL of its kubelet: `/metrics/resource` and `/metrics/cadvisor`, for users who may read nodes/metrics."""
-        status = self._rig.core.read_node(self.name).status
-        return f"https://{self.address}:{status.daemon_endpoints.kubelet_endpoint.port}"
+        endpoints = required(required(self._rig.core.read_node(self.name).status).daemon_endpoints)
+        return f"https://{self.address}:{required(endpoints.kubelet_endpoint).port}"
 
     @property
     def address(self) -> str:
@@ -141,13 +142,13 @@ class RealNode:
     def run(self, namespace: str, pod: Mapping[str, Any]) -> V1Pod:
         """Create a pod and wait until it runs (or has run)."""
         name = pod["metadata"]["name"]
-        self._rig.core.create_namespaced_pod(namespace, pod)
+        self._rig.core.create_namespaced_pod(namespace, V1Pod.model_validate(pod))
         return self.wait_for_phase(namespace, name, "Running", "Succeeded", "Failed")
 
     def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_TIMEOUT_S) -> V1Pod:
         def there() -> V1Pod | None:
             pod = self._rig.core.read_namespaced_pod(name, namespace)
-            return pod if pod.status.phase in phases else None
+            return pod if required(pod.status).phase in phases else None
 
         return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
 
@@ -155,14 +156,15 @@ class RealNode:
         return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace))
 
     def cgroup_in(self, pod: V1Pod) -> Cgroup:
-        (status,) = pod.status.container_statuses
-        identity = status.container_id.removeprefix("containerd://")
+        (status,) = required(required(pod.status).container_statuses)
+        identity = required(status.container_id).removeprefix("containerd://")
         return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
 
     def pod_cgroup(self, pod: V1Pod) -> Cgroup:
         """Control group of a pod, which exists once the kubelet has seen the pod."""
-        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
-        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
+        quality = required(required(pod.status).qos_class)
+        folder = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[quality]
+        return Cgroup(f"{self.cgroup.name}/kubepods/{folder}pod{required(pod.metadata).uid}")
 
     def log(self, namespace: str, pod: str) -> str:
         return self._rig.kubectl("logs", f"--namespace={namespace}", pod)
@@ -171,11 +173,13 @@ class RealNode:
         return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
     def stop(self) -> None:
-        core, timeout = self._rig.core, {"_request_timeout": ANSWER_TIMEOUT_S}
+        core, here, timeout_s = self._rig.core, f"spec.nodeName={self.name}", ANSWER_TIMEOUT_S
         with contextlib.suppress(ApiException, HTTPError):  # the API server may be gone
-            for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **timeout).items:
-                core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **timeout)
-            core.delete_node(self.name, **timeout)
+            for pod in core.list_pod_for_all_namespaces(field_selector=here, _request_timeout=timeout_s).items:
+                metadata = required(pod.metadata)
+                name, namespace = required(metadata.name), required(metadata.namespace)
+                core.delete_namespaced_pod(name, namespace, grace_period_seconds=0, _request_timeout=timeout_s)
+            core.delete_node(self.name, _request_timeout=timeout_s)
         self._record.take_down(self._rig.folder)
         for part in SERVERS:
             if server := self._rig.servers.pop(f"{self.name}-{part}", None):

@@ -147,7 +147,7 @@ def _start(rig: Rig) -> Server:
     _apply_resources(rig)
     empty = folder / "config.yaml"
     empty.write_text("")  # otherwise it would read one from the home folder
-    command = [
+    command: list[str | Path] = [
         rig.binaries["kwok"],
         f"--kubeconfig={rig.kubeconfig('kwok')}",
         f"--config={empty}",
@@ -180,12 +180,12 @@ def _apply_resources(rig: Rig) -> None:
     rig.apply(*kinds, upstream / "rbac" / "role.yaml", binding, schema)
 
     def established() -> bool:
-        crds = rig.custom.list_cluster_custom_object("apiextensions.k8s.io", "v1", "customresourcedefinitions")["items"]
-        ours = [crd["status"]["conditions"] for crd in crds if crd["spec"]["group"] == "kwok.x-k8s.io"]
+        crds: Any = rig.custom.list_cluster_custom_object("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        ours = [crd["status"]["conditions"] for crd in crds["items"] if crd["spec"]["group"] == "kwok.x-k8s.io"]
         served = {"type": "Established", "status": "True"}.items()
         return len(ours) == len(KINDS) and all(any(served <= one.items() for one in conditions) for conditions in ours)
 
     wait_until(established, "kwok's custom resources to be served", every_s=0.05, timeout_s=60)
     node_stages = ("fast/node-initialize.yaml", "heartbeat-with-lease/node-heartbeat-with-lease.yaml")
-    stages = (*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
-    rig.apply(*stages, HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")
+    rig.apply(*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
+    rig.apply(HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")

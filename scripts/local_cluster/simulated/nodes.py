@@ -34,6 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kubernetes.client import V1Node
 from kubernetes.client.exceptions import NotFoundException
 
 from local_cluster.rig import LOOPBACK, Rig
@@ -102,7 +103,7 @@ def start_simulated_nodes(rig: Rig, group: str, count: int, cpu: str, memory: st
     return nodes
 
 
-def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict[str, Any]:
+def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> V1Node:
     """A node that is Ready from the start: one that first has to become Ready costs five times the requests."""
     architecture = {f"{beta}kubernetes.io/{what}": value for beta in ("", "beta.") for what, value in MACHINE.items()}
     own = {SIMULATED_LABEL: "true", GROUP_LABEL: group, "kubernetes.io/hostname": name}
@@ -110,7 +111,7 @@ def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict
     pressures = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
     now = format_time(time.time())
     condition = {"reason": "Simulated", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}
-    return {
+    node = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -137,6 +138,7 @@ def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict
             },
         },
     }
+    return V1Node.model_validate(node)
 
 
 def _usable(node: Mapping[str, Any]) -> bool:

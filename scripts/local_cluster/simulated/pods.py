@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import requests
+from kubernetes.client import V1Pod
 
 from local_cluster.rig import Rig
 from local_cluster.simulated.kwok import metrics_url
@@ -36,12 +37,13 @@ def template(
 
 
 def create(rig: Rig, namespace: str, name: str, made: Mapping[str, Any]) -> str:
-    rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]})
+    pod = {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]}
+    rig.core.create_namespaced_pod(namespace, V1Pod.model_validate(pod))
     return name
 
 
 def read(rig: Rig, namespace: str, name: str) -> dict[str, Any]:
-    answer = rig.core.read_namespaced_pod(name, namespace, _preload_content=False)
+    answer: Any = rig.core.read_namespaced_pod(name, namespace, _preload_content=False)
     pod: dict[str, Any] = json.loads(answer.data)
     return pod
 

@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 from kubernetes.client.exceptions import NotFoundException
 
+from local_cluster.required import required
 from local_cluster.rig import Rig
 from recommender.records import UsageSeries
 from recommender.sources.files import open_source
@@ -202,8 +203,9 @@ def drive_usage(rig: Rig, namespace: str, pod: str, usage: Usage | Mapping[str, 
         GROUP, VERSION, namespace, "resourceusages", pod, body, field_manager="tests", force=True, _content_type=APPLY
     )
     with contextlib.suppress(NotFoundException):  # the pod comes later
-        containers = [container.name for container in rig.core.read_namespaced_pod(pod, namespace).spec.containers]
-        played = by_container or dict.fromkeys(containers, usage)
+        spec = required(rig.core.read_namespaced_pod(pod, namespace).spec)
+        containers = [container.name for container in spec.containers]
+        played = usage if isinstance(usage, Mapping) else dict.fromkeys(containers, usage)
         annotations = _memory_annotations({name: played[name] for name in containers if name in played})
         rig.core.patch_namespaced_pod(pod, namespace, {"metadata": {"annotations": annotations}})
 

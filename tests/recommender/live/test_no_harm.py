@@ -22,7 +22,6 @@ from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,
     ContainerSpec,
-    Policy,
     Resources,
     Tally,
     UpdateMode,
@@ -71,7 +70,7 @@ def web(
     """A Deployment with two replicas, unless `fields` say otherwise, and a VPA with default settings."""
     spec = ContainerSpec("main", Resources(declared, limits), use, crashes=fields.pop("crashes", ()))
     arguments: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | fields
-    return Workload(containers=[spec], vpa=Autoscaler(mode, Policy(), min_replicas), **arguments)
+    return Workload(containers=[spec], vpa=Autoscaler(mode, min_replicas=min_replicas), **arguments)
 
 
 def at_hour(hour: float) -> float:

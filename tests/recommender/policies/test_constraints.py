@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -269,17 +268,11 @@ def test_a_namespace_has_its_own_maximum_and_the_smaller_one_counts() -> None:
     assert (found.target, found.uncapped) == ((0.5, 400 * MIB), (0.587, 600 * MIB))
 
 
-@dataclass(frozen=True)
-class OomPolicy:
-    oom_bump_up_ratio: float | None = None
-    oom_min_bump_up_bytes: float | None = None
-
-
 def test_the_oom_bump_of_a_vpa_overrides_the_operators_and_that_the_default() -> None:
     operator = SharedLimits(oom_bump_up_ratio=1.5, oom_min_bump_up_bytes=10.0)
-    assert operator.oom_bump(OomPolicy()) == (1.5, 10.0)
-    assert operator.oom_bump(OomPolicy(2.0, 0.0)) == (2.0, 0.0)
-    assert SharedLimits().oom_bump(OomPolicy(2.0)) == (2.0, None)
+    assert operator.oom_bump(Rules()) == (1.5, 10.0)
+    assert operator.oom_bump(Rules(oom_bump_up_ratio=2.0, oom_min_bump_up_bytes=0.0)) == (2.0, 0.0)
+    assert SharedLimits().oom_bump(Rules(oom_bump_up_ratio=2.0)) == (2.0, None)
 
 
 def test_a_target_is_cut_to_the_most_that_a_container_can_have_but_not_its_upper_bound() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from harm_bench.simulated.cluster import Metrics, clock_ahead, negated, outage
 from harm_bench.simulated.controllers import resources_for
-from harm_bench.simulated.pods import NONE, Autoscaler, Node, Policy, Resources, Window
+from harm_bench.simulated.pods import NONE, Autoscaler, Node, Resources, Window
 from harm_bench.worlds import noisy, phases, steady, wave
-from recommender.records import CPU, MEMORY, Amounts
+from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
     GIB,
     HAS,
@@ -43,13 +43,13 @@ GROWING = phases([(300.0, (0.5, 0.5 * GIB)), (math.inf, (0.5, 2 * GIB))])
     ],
 )
 def test_limits_keep_their_ratio_or_cap_the_target(declared: Resources, values: str, expected: Resources) -> None:
-    web = workload(policy=Policy(controlled_values=values))  # type: ignore[arg-type]
+    web = workload(policy=ContainerPolicy("*", controlled_values=values))
     recommend(web, (0.5, 2 * GIB))
     assert repr(resources_for(web.vpa, "main", declared)) == repr(expected)  # nan is not nan
 
 
 def test_a_policy_limits_the_target() -> None:
-    web = workload(policy=Policy(min_allowed=(0.7, None), max_allowed=(None, GIB)))
+    web = workload(policy=ContainerPolicy("*", min_allowed=(0.7, None), max_allowed=(None, GIB)))
     recommend(web, (0.5, 2 * GIB))
     assert resources_for(web.vpa, "main", Resources()).requests == (0.7, GIB)
 

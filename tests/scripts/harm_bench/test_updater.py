@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harm_bench.simulated.pods import NONE, Node, Policy, Resources, UpdateMode, Window
+from harm_bench.simulated.pods import FREE, NONE, Node, Resources, UpdateMode, Window
 from harm_bench.simulated.updater import Budget, priority_of
-from recommender.records import MEMORY
+from recommender.records import MEMORY, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
     GIB,
     HAS,
@@ -68,7 +68,7 @@ def test_a_missing_request_is_outside_its_bounds() -> None:
 
 
 def test_limits_that_stay_cap_the_target_that_is_compared() -> None:
-    web = workload(resources=Resources(HAS, HAS), policy=Policy(controlled_values="RequestsOnly"))
+    web = workload(resources=Resources(HAS, HAS), policy=ContainerPolicy("*", controlled_values="RequestsOnly"))
     cluster = cluster_of(web)
     recommend(web, MORE)
     assert priority_of(web.pods[0], web.vpa, cluster.now_s) is None
@@ -132,14 +132,14 @@ def test_all_pods_are_updated_once_and_then_left_alone(mode: UpdateMode) -> None
 @pytest.mark.parametrize(
     ("resources", "policy", "in_place"),
     [
-        (Resources(HAS, HAS), Policy(controlled_values="RequestsAndLimits"), True),
-        (Resources(MORE, MORE), Policy(controlled_values="RequestsOnly"), False),  # no longer Guaranteed
-        (NOTHING, Policy(), False),  # no longer BestEffort
-        (Resources(NONE, MORE), Policy(), True),  # limits count as requests, too
+        (Resources(HAS, HAS), ContainerPolicy("*", controlled_values="RequestsAndLimits"), True),
+        (Resources(MORE, MORE), ContainerPolicy("*", controlled_values="RequestsOnly"), False),  # no longer Guaranteed
+        (NOTHING, FREE, False),  # no longer BestEffort
+        (Resources(NONE, MORE), FREE, True),  # limits count as requests, too
     ],
 )
 def test_a_resize_that_would_change_the_qos_class_becomes_an_eviction(
-    resources: Resources, policy: Policy, in_place: bool
+    resources: Resources, policy: ContainerPolicy, in_place: bool
 ) -> None:
     web = workload("InPlaceOrRecreate", resources, policy=policy)
     cluster = cluster_of(web)

@@ -6,10 +6,10 @@ from typing import Any
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.pods import (
+    FREE,
     NONE,
     Autoscaler,
     ContainerSpec,
-    Policy,
     Resources,
     Tally,
     UpdateMode,
@@ -17,7 +17,7 @@ from harm_bench.simulated.pods import (
     Workload,
 )
 from harm_bench.worlds import steady
-from recommender.records import Amounts, ContainerRecommendation
+from recommender.records import Amounts, ContainerPolicy, ContainerRecommendation
 
 GIB, MIB = 2.0**30, 2.0**20
 MIDNIGHT_S = 1_699_920_000.0
@@ -31,14 +31,14 @@ def workload(
     resources: Resources = DECLARED,
     use: Use = HALF,
     *,
-    policy: Policy | None = None,
+    policy: ContainerPolicy = FREE,
     min_replicas: int | None = None,
     **fields: Any,
 ) -> Workload:
     """A Deployment of two replicas by default."""
     part = {name: fields.pop(name) for name in ("restart_for", "crashes") if name in fields}
     settings: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | fields
-    vpa = Autoscaler(mode, policy or Policy(), min_replicas)
+    vpa = Autoscaler(mode, policy, min_replicas)
     return Workload(containers=[ContainerSpec("main", resources, use, **part)], vpa=vpa, **settings)
 
 
