@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -86,18 +87,14 @@ PROBES = {"/healthz", "/readyz"}
 would restart the pod."""
 
 
-Headers = tuple[tuple[bytes, bytes], ...]  # as in ASGI: names are in lower case
-JSON_HEADERS: Headers = ((b"content-type", JSON.encode()),)
+BODY_COMPLETE = "body complete"
+"""A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
 
 
 class Answer(NamedTuple):
     status: int
     body: bytes
-    more_headers: Headers = JSON_HEADERS
-
-    @property
-    def headers(self) -> Headers:
-        return (*self.more_headers, (b"content-length", b"%d" % len(self.body)))
+    headers: Mapping[str, str] = {"Content-Type": JSON}
 
 
 def error_answer(problem: str) -> bytes:
@@ -125,44 +122,36 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, even after unexpected errors; POSTs and errors are counted."""
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
+        post = self._posts.get(path)
         try:
-            body = await self._read(receive)
+            body = await self._read(scope, receive)
             began_s = time.perf_counter()
             if scope["path"] in PROBES:
                 answer = self._page(scope, body)
-            elif path not in self._posts:
+            elif post is None:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
-                answer = Answer(405, error_answer(f"{path} takes POST"), (*JSON_HEADERS, (b"allow", b"POST")))
-            else:
-                answer = await asyncio.to_thread(self._posted, path, body)
-        except Exception as error:  # noqa: BLE001
-            answer = _failed(path, error)
-        if path in self._posts or answer.status >= 400:
-            self._count(path[1:] if path in self._posts else "page", answer, began_s)
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body})
-
-    def post(self, path: str, body: bytes) -> Answer | None:
-        """Answer a POST without ASGI; None if its path is none of ours, or the body is large."""
-        if path not in self._posts or len(body) > min(MAX_INLINE_BYTES, self._limits.largest_bytes):
-            return None
-        began_s = time.perf_counter()
-        answer = self._posted(path, body)
-        self._count(path[1:], answer, began_s)
-        return answer
-
-    def _posted(self, path: str, body: bytes) -> Answer:
-        try:
-            if problem := self._not_ready():
+                answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
+            elif problem := self._not_ready():
                 raise NotServed(503, problem)
-            return Answer(200, self._posts[path](body))
-        except Exception as error:  # noqa: BLE001
-            return _failed(path, error)
-
-    def _count(self, verb: str, answer: Answer, began_s: float) -> None:
-        self._calls(verb, answer.status).inc()
-        self._seconds(verb).observe(time.perf_counter() - began_s)
+            else:
+                answer = Answer(
+                    200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
+                )
+        except ExtenderError as error:
+            kept = "close" if error.status == SLOW else "keep-alive"
+            answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
+        except Exception:  # a bug must be visible, but must not end the server
+            log.exception("%s failed", path)
+            answer = Answer(500, error_answer("internal error; the log says more"))
+        if post is not None or answer.status >= 400:
+            verb = path[1:] if post else "page"
+            self._calls(verb, answer.status).inc()
+            self._seconds(verb).observe(time.perf_counter() - began_s)
+        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
+        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+        await send({"type": "http.response.body", "body": answer.body})
 
     def _page(self, scope: Scope, body: bytes) -> Answer:
         """Render a page completely, so that no thread waits for a slow client."""
@@ -172,14 +161,14 @@ class App:
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
         ).get_environ()
         page = Response.from_app(self.pages, environ, buffered=True)
-        body, given = page.get_data(), [(name.lower().encode(), text.encode("latin-1")) for name, text in page.headers]
-        return Answer(page.status_code, body, tuple(one for one in given if one[0] != b"content-length"))
+        return Answer(page.status_code, page.get_data(), dict(page.headers))
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
+        complete = BODY_COMPLETE in scope.get("state", ())
         try:
-            async with asyncio.timeout(limits.timeout_s) as deadline:
+            async with nullcontext() if complete else asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -187,13 +176,14 @@ class App:
                     size, more = size + len(message["body"]), message["more_body"]
                     if size <= limits.largest_bytes:
                         parts.append(message["body"])
-                        if more:
+                        if more and deadline is not None:
                             self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            self._held_bytes.pop(deadline, None)
+            if deadline is not None:
+                self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
@@ -205,14 +195,6 @@ class App:
             del self._held_bytes[first := next(iter(self._held_bytes))]
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
-
-
-def _failed(path: str, error: Exception) -> Answer:
-    if isinstance(error, ExtenderError):
-        kept = b"close" if error.status == SLOW else b"keep-alive"
-        return Answer(error.status, error_answer(str(error)), (*JSON_HEADERS, (b"connection", kept)))
-    log.error("%s failed", path, exc_info=error)
-    return Answer(500, error_answer("internal error; the log says more"))
 
 
 def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:

@@ -23,16 +23,15 @@ from typing import Any, Protocol
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.web.app import App
+from extender.web.app import BODY_COMPLETE, App, Telemetry
 from recommender.errors import Misuse
 from recommender.listening import bound_socket
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
-PIECES_S = 0.005  # a body is complete within this time, or left to uvicorn
 MAX_HEAD_BYTES = 16 << 10  # heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB
 
 SWITCH_INTERVAL_S = 0.0005
@@ -56,7 +55,7 @@ class Connections:
 
     request_s: float
     most: int
-    app: App
+    telemetry: Telemetry
     by_last_request: dict[Connection, None] = field(default_factory=dict)
 
     def touch(self, connection: Connection) -> None:
@@ -67,24 +66,45 @@ class Connections:
             next(iter(self.by_last_request)).hang_up("too many")
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, with timeouts and limits; overrides callbacks of asyncio and httptools.
+class CorkedTransport:
+    """A transport that sends all writes of one event loop iteration together: uvicorn writes head and body separately,
+    which would cost two system calls and two packets."""
 
-    A POST whose body follows its head at once, as from schedulers, is answered without the task and the messages of
-    ASGI, in one packet: they take more CPU than parsing and sending it. uvicorn handles all other requests.
-    """
+    def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self.is_closing = transport, loop, transport.is_closing
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._parts and not self.is_closing():
+            self._transport.write(b"".join(self._parts))
+        self._parts.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, with timeouts and limits; overrides callbacks of asyncio and httptools."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._connections = connections
         self._deadlines: dict[str, TimerHandle] = {}
         self._head_bytes: int | None = None
-        self._parts: list[bytes] | None = None  # of a body, until uvicorn takes over its request
 
     def hang_up(self, reason: str) -> None:
         """Close the connection without waiting for pending writes."""
         self._connections.by_last_request.pop(self, None)
-        self._connections.app.telemetry.hung_up.labels(reason).inc()
+        self._connections.telemetry.hung_up.labels(reason).inc()
         self.transport.abort()
 
     def _start_deadline(self, reason: str) -> None:
@@ -99,13 +119,11 @@ class Connection(HttpToolsProtocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(transport)
+        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
         self._connections.touch(self)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._parts is not None:
-            self.loop.call_later(PIECES_S, self._start_cycle)
         if self._head_bytes is not None:
             if not self._head_bytes:  # a head that is complete at once, as is usual, needs no timer
                 self._start_deadline(SLOW_HEAD)
@@ -123,7 +141,6 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadlines(SLOW_HEAD, NOT_TAKEN)
-        self._parts = None
         self._connections.by_last_request.pop(self, None)
         super().connection_lost(exc)
 
@@ -137,43 +154,15 @@ class Connection(HttpToolsProtocol):
         self._cancel_deadlines(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
         self._connections.touch(self)
-        self._parts = []
-
-    def on_body(self, body: bytes) -> None:
-        if self._parts is None:
-            super().on_body(body)
-        else:
-            self._parts.append(body)
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if self._parts is None or not self._answered_at_once(b"".join(self._parts)):
-            self._start_cycle()
-            super().on_message_complete()
-
-    def _start_cycle(self) -> None:
-        """Let uvicorn handle the request, unless it already does or there is none."""
-        if (parts := self._parts) is not None:
-            self._parts = None
-            super().on_headers_complete()
-            super().on_body(b"".join(parts))
-
-    def _answered_at_once(self, body: bytes) -> bool:
-        """Whether we could answer without uvicorn, which handles pipelined requests and those that end a connection."""
-        waits = self.expect_100_continue or self.flow.write_paused or (self.cycle and not self.cycle.response_complete)
-        kept = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
-        if waits or not kept or self.parser.get_method() != b"POST":
-            return False
-        if (answer := self._connections.app.post(self.url.decode("latin-1"), body)) is None:
-            return False
-        self._parts = None
-        headers = [b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *answer.headers)]
-        self.transport.write(b"".join([STATUS_LINE[answer.status], *headers, b"\r\n", answer.body]))
-        self.on_response_complete()
-        return True
+        super().on_message_complete()
+        self.scope["state"][BODY_COMPLETE] = True
 
     def send_400_response(self, msg: str) -> None:
         """Count requests that are not HTTP, which uvicorn answers by itself."""
-        self._connections.app.telemetry.hung_up.labels("no HTTP").inc()
+        self._connections.telemetry.hung_up.labels("no HTTP").inc()
         super().send_400_response(msg)
 
 
@@ -212,7 +201,7 @@ class Server:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._certificate, self._handshake_s = certificate, min(HANDSHAKE_S, request_s)
-        connections = Connections(request_s, min(max_connections, _files_limit() - RESERVED_FILES), app)
+        connections = Connections(request_s, min(max_connections, _files_limit() - RESERVED_FILES), app.telemetry)
         self._config = uvicorn.Config(
             app,
             http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it

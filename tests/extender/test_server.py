@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -15,7 +16,7 @@ import trustme
 
 from extender.web import server as server_module
 from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry
-from extender.web.server import Server
+from extender.web.server import CorkedTransport, Server
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving
@@ -111,6 +112,40 @@ def test_a_connection_is_kept_and_answers_consecutive_requests_without_delay(con
     for _ in range(20):
         assert ask(connection) == b"body"
     assert time.monotonic() - began_s < 0.4, "with 40 ms between two writes it would be 0.8 s"
+
+
+def test_head_and_body_are_sent_together_and_nothing_is_lost_on_close() -> None:
+    sent: list[bytes] = []
+
+    class FakeTransport(asyncio.Transport):
+        def write(self, data: object) -> None:
+            assert isinstance(data, bytes)
+            sent.append(data)
+
+        def close(self) -> None:
+            sent.append(b"closed")
+
+        def is_closing(self) -> bool:
+            return b"closed" in sent
+
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return name
+
+    async def write_and_close() -> None:
+        corked = CorkedTransport(FakeTransport(), asyncio.get_running_loop())
+        corked.write(b"head")
+        corked.write(b"body")
+        assert sent == []
+        await asyncio.sleep(0)
+        assert sent == [b"headbody"]
+        corked.write(b"more")
+        corked.close()
+        assert corked.get_extra_info("peername") == "peername"
+        corked.write(b"too late")
+        await asyncio.sleep(0)
+
+    asyncio.run(write_and_close())
+    assert sent == [b"headbody", b"more", b"closed"]
 
 
 def test_requests_in_one_piece_in_pieces_pipelined_or_of_http_1_0_get_the_same_answers(connect: Connect) -> None:
