@@ -334,9 +334,7 @@ class Engine:
         groups, options = self.groups.arrays, self.options
         shared = self._shares.shared(now_s, self.groups.slots, report)
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
-        needs_default = (
-            ~situation.from_experience | situation.evicts | groups.limits_follow | (situation.doubt != NO_DOUBT)
-        )
+        needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)

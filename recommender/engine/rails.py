@@ -67,7 +67,7 @@ def rail_notes(
         if acted:
             why = rail.explain
             notes.append((rail.name, why if isinstance(why, str) else why(group, situation, options)))
-    if situation.doubt[group] != NO_DOUBT and not situation.as_default[group, CPU]:
+    if situation.doubtful[group] and not situation.as_default[group, CPU]:
         notes.insert(0, (RAILS[0].name, f"{DOUBTS[situation.doubt[group]]}; no history to fall back on"))
     return notes
 
@@ -80,7 +80,7 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
     An established target stays until the containers have enough history.
     """
-    falls = (s.doubt != NO_DOUBT)[:, np.newaxis] & s.as_default
+    falls = s.doubtful[:, np.newaxis] & s.as_default
     return np.where(
         falls, np.where(s.keeps_published, s.groups.published, s.groups.default_estimate[:, TARGET]), target
     )
@@ -138,7 +138,7 @@ def _explain_violation_budget(group: int, s: Situation, options: RailOptions) ->
 
 def _no_shrinking_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Keep the requests in doubt with little history: the updater updates old pods whatever the bounds."""
-    guesses = (s.doubt != NO_DOUBT) & (s.groups.history_days < MIN_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
+    guesses = s.doubtful & (s.groups.history_days < MIN_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
     return np.where(guesses[:, np.newaxis], np.fmax(target, s.groups.requests), target)
 
 

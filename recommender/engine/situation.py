@@ -79,10 +79,16 @@ class Situation:
     """Nodes whose containers share CPU."""
 
     @cached_property
+    def doubtful(self) -> BoolArray:
+        """bool (n,): the forecast is not trusted."""
+        doubtful: BoolArray = self.doubt != NO_DOUBT
+        return doubtful
+
+    @cached_property
     def keeps_published(self) -> BoolArray:
         """bool (n, 2): the published target of established groups stays until their containers have enough history."""
         young = (self.doubt == LITTLE_HISTORY) & self.groups.established
-        keeps = np.column_stack([young | ((self.doubt == NO_DOUBT) & self.keeps_published_cpu), young])
+        keeps = np.column_stack([young | (~self.doubtful & self.keeps_published_cpu), young])
         return keeps & ~np.isnan(self.groups.published)
 
     @cached_property
@@ -91,7 +97,7 @@ class Situation:
 
         Unless a change evicts, not memory that earlier runs bound: a doubtful CPU forecast does not affect it.
         """
-        as_default = ((self.doubt != NO_DOUBT) | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
+        as_default = (self.doubtful | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
