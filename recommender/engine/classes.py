@@ -47,6 +47,7 @@ class Classes:
         try:
             runs = {str(name): [decode_curve(run) for run in kept] for name, kept in dict(content["runs"]).items()}
             levels = {name: float(level) for name, level in dict(content["levels"]).items() if name in runs}
+            excess = {name: float(level) for name, level in dict(content["excess"]).items() if name in runs}
             memory = {str(name): decode_memory_runs(part) for name, part in dict(content["memory"]).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"workload class {key}: the kept runs do not fit ({error!r})"
@@ -55,6 +56,7 @@ class Classes:
             known = self.runs(key, name)
             known.replace([*kept, *known.runs])
             known.level = levels.get(name, known.level)
+            known.charge(excess.get(name, known.excess) - known.excess)
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])
@@ -133,9 +135,11 @@ class Classes:
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         kept = max(map(len, runs.values()), default=0)
         demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
+        unlike = [name for name, known in runs.items() if not known.worth_following]
+        aside = f"; CPU not by them, which would cost more: {', '.join(unlike)}" if unlike else ""
         return {
             "updated": format_time(self._used_s[key]),
-            "why": f"workload class: {counted(kept, 'run')} kept, {typical_s:.0f} s each (median)",
+            "why": f"workload class: {counted(kept, 'run')} kept, {typical_s:.0f} s each (median){aside}",
             "containers": [
                 {"name": name, "demand": content, "peaksMemoryBytes": [round(peak) for peak in memory.peaks_bytes]}
                 for name, content, memory in demand
@@ -216,10 +220,11 @@ def _packed(runs: Mapping[str, ClassRuns]) -> str:
     n_curves = max(map(len, runs.values()), default=0)
     n_memory = max((len(known.memory) for known in runs.values()), default=0)
     levels = {name: round(known.level, 4) for name, known in runs.items()}
+    excess = {name: round(known.excess, 1) for name, known in runs.items()}
     while True:
         kept = {name: [encode_curve(run) for run in known.runs[-n_curves:]] for name, known in runs.items()}
         memory = {name: _encode_memory_runs(known.memory, n_memory) for name, known in runs.items()}
-        text = pack({"runs": kept, "levels": levels, "memory": memory})
+        text = pack({"runs": kept, "levels": levels, "excess": excess, "memory": memory})
         if len(text) <= MAX_TEXT_CHARS or max(n_curves, n_memory) <= 1:
             return text
         if n_curves > 1:

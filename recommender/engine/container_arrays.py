@@ -14,7 +14,7 @@ UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
 """What decided the CPU of a container: nothing yet, the phase forecast, earlier runs of its class, or its own past."""
 
 BY_EXPERIENCE = BY_CLASS
-"""This and those after it rest on usage seen before; the forecast is suspended meanwhile."""
+"""This and those after it rest on usage seen before; the forecast goes on beside it."""
 
 POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
 """Policy name of each, as in the dry run."""
@@ -80,7 +80,8 @@ class ContainerArrays(SlotArrays):
     """Its present phase, and the grid cell in which it began."""
     has_class: BoolArray = fresh(False)
     class_queried_s: FloatArray = fresh(-np.inf)
-    """It has a workload class, and when that was last queried, unix seconds."""
+    class_cores: FloatArray = fresh(np.nan)
+    """It has a workload class, when that was last queried (unix seconds), and the CPU that it gave; NaN for none."""
     table: IntArray = fresh(0)
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays, Rows
+from recommender.engine.container_arrays import BY_EXPERIENCE, MAX_CLOCK_SKEW_S, ContainerArrays, Rows
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Samples
@@ -63,7 +63,8 @@ class NewContainer(NamedTuple):
 class Member:
     """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
 
-    `runs` are the finished runs of its workload class; `class_rule` explains its last decision by class, on demand.
+    `runs` are the finished runs of its workload class, and `follows` whether they may decide its CPU; `class_rule`
+    explains its last decision by class, on demand.
     """
 
     instance: Instance
@@ -71,12 +72,20 @@ class Member:
     workload: str | None
     history: HistogramSession
     runs: ClassRuns | None
+    follows: bool
     class_rule: Callable[[], str] = str
 
     @property
     def phases_of(self) -> tuple[str, str, str] | None:
-        """Key of the containers whose phase statistics are shared: those of one name in a workload class."""
-        return None if self.workload is None else (self.instance.namespace, self.workload, self.instance.container)
+        """Key of the containers whose phase statistics are shared: those of one name in a class worth following."""
+        if self.workload is None or not self.follows:
+            return None
+        return self.instance.namespace, self.workload, self.instance.container
+
+
+def is_followed(runs: ClassRuns | None) -> bool:
+    """Whether a class, or none, is not known to be worse than no class."""
+    return runs is None or runs.worth_following
 
 
 def slots_of(members: Sequence[Member]) -> IntArray:
@@ -327,7 +336,7 @@ class Containers:
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
         arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s
-        fresh = Member(instance, slot, new.workload, new.history, new.runs)
+        fresh = Member(instance, slot, new.workload, new.history, new.runs, is_followed(new.runs))
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
         self.resume(self, fresh, cell)
@@ -374,9 +383,9 @@ class Containers:
         count_samples(slots, usage, at_s, labels, cycle, self.step_s, arrays.arrays(SampledArrays), enters)
         if enters.any():
             self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
-        demand = arrays.demand(slots, usage)
+        demand, followed = arrays.demand(slots, usage), arrays.decided_by[slots] < BY_EXPERIENCE
         for _, foresight, of_it in self._by_model(slots):
-            foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
+            foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]], followed[of_it])
         self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())

@@ -3,6 +3,9 @@
 A workload class with earlier runs is queried at intervals, shorter where its runs are short: CPU is raised shortly
 before it is needed, and lowered where less is enough for longer. Where the kept runs are too coarse to show stages, or
 there are none, the container's own past is asked first, with each sample. All others follow the plan (`foresight`).
+
+The plan decides for every container, followed or not. So it shows what a class is worth: where the runs of a class are
+so unlike each other that the plan would have been cheaper, its containers are decided as if they had no class.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.engine.container_arrays import BY_CLASS, BY_EXPERIENCE, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.containers import Containers, Member, slots_of
+from recommender.engine.containers import Containers, Member, is_followed, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
+from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 DECISIONS_PER_RUN = 20
@@ -41,18 +45,16 @@ class Fleet(Containers):
     def due(self, now_s: float) -> list[Member]:
         """Members with a decision due: those with a new sample, and those whose class is to be queried."""
         slots = np.flatnonzero(self.arrays.alive)
-        due, by_class = self._has_new_rows(slots), self.arrays.decided_by[slots] == BY_CLASS
+        due = self._has_new_rows(slots)
         for place in np.flatnonzero(self.arrays.has_class[slots]).tolist():
-            member = self.by_slot[int(slots[place])]
-            due[place] &= not (by_class[place] and self._class_resolves_stages(member))
-            due[place] |= self._class_due(member, now_s)
+            due[place] |= self._class_due(self.by_slot[int(slots[place])], now_s)
         return [self.by_slot[slot] for slot in slots[due].tolist()]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
         """Decide the CPU of these, by their own past, the runs of their class, or the forecast; returns how often.
 
-        Without new information the last decision stays. The forecast decides only where neither of the others does;
-        between two queries the last answer of the class holds.
+        Without new information the last decision stays. The forecast is followed only where neither of the others
+        decides; between two queries the last answer of the class holds.
         """
         decided_by, slots = self.arrays.decided_by, slots_of(members)
         resolved = {member.slot for member in members if member.runs and self._class_resolves_stages(member)}
@@ -61,17 +63,15 @@ class Fleet(Containers):
         for member in members:
             if member.runs and (member.slot in resolved or decided_by[member.slot] != BY_PAST):
                 made += self._class_due(member, now_s) and self._decide_by_class(member, now_s)
-        slots = slots[decided_by[slots] < BY_EXPERIENCE]
-        slots = slots[self._has_new_rows(slots)]
-        self._decide_by_forecast(slots)
-        return made + len(slots)
+        return made + self._decide_by_forecast(slots[self._has_new_rows(slots)])
 
     def assign_class(self, member: Member, workload: str | None, runs: ClassRuns | None) -> None:
         """Assign a container to a class, whose runs it follows from now on; None for none."""
-        member.workload, member.runs = workload, runs
+        member.workload, member.runs, member.follows = workload, runs, is_followed(runs)
         arrays, slot = self.arrays, member.slot
         arrays.has_class[slot] = runs is not None
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
+        arrays.class_cores[slot] = np.nan
         if arrays.decided_by[slot] == BY_CLASS:
             arrays.decided_by[slot] = UNDECIDED
             arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
@@ -88,7 +88,8 @@ class Fleet(Containers):
             return self._explain_past(member.slot)
         if self.arrays.decided_by[member.slot] == BY_FORECAST:
             ((_, foresight, _),) = self._by_model(np.array([member.slot]))
-            return foresight.explain(member.slot, int(self.arrays.table[member.slot]))
+            rule = foresight.explain(member.slot, int(self.arrays.table[member.slot]))
+            return rule if member.follows else f"{rule}; forecasts by its class have cost more"
         return ""
 
     def decrease_horizon_s(self, runs: ClassRuns) -> float:
@@ -99,8 +100,10 @@ class Fleet(Containers):
         return max(self.decrease_horizon_s(runs) / QUERIES_PER_DECISION, self.step_s)
 
     def _class_resolves_stages(self, member: Member) -> bool:
-        """Whether the runs of a member's class are kept at its sampling rate."""
-        return member.runs is not None and len(member.runs) > 0 and member.runs.bucket_s <= self.step_s
+        """Whether the runs of a member's class are worth following, and kept at its sampling rate."""
+        if not (runs := member.runs) or not member.follows:
+            return False
+        return runs.bucket_s <= self.step_s
 
     def _class_due(self, member: Member, now_s: float) -> bool:
         if not (runs := member.runs):
@@ -126,11 +129,14 @@ class Fleet(Containers):
         wanted[begins] = np.fmax(current_cores, arrays.used[slots, CPU])[begins]
         predicts = (times > 0) | begins
         decided, freed = slots[predicts], slots[was & ~predicts]
-        self._suspend_forecast(slots[predicts & ~was])
         arrays.decided_by[decided], arrays.wanted[decided, CPU] = BY_PAST, wanted[predicts]
         arrays.decided_by[freed], arrays.class_queried_s[freed] = UNDECIDED, -np.inf
-        of_class = slots[~predicts & (arrays.decided_by[slots] == BY_CLASS)]
-        arrays.rows_since_decision[decided] = arrays.rows_since_decision[of_class] = 0
+        for _, foresight, of_it in self._by_model(freed):
+            foresight.take_over(freed[of_it])
+        unasked = slots[predicts & ~was]
+        arrays.class_cores[unasked] = np.nan
+        for _, foresight, of_it in self._by_model(unasked):
+            foresight.compare_no_longer(unasked[of_it])
         return len(decided)
 
     def _match_past(self, slots: IntArray) -> tuple[IntArray, FloatArray]:
@@ -159,18 +165,29 @@ class Fleet(Containers):
         seen_s = max(self.step_s, (float(arrays.last_cell[slot]) + 1.0) * self.step_s - start_s)
         curve = self.curves.curve(slot)
         observed = curve if len(curve.levels) else None  # none yet after a restart
-        current_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
-        found = self._from_class(member.runs, Progress(observed, seen_s, max(seen_s, now_s - start_s)), current_cores)
-        if found is None:
+        progress = Progress(observed, seen_s, max(seen_s, now_s - start_s))
+        found = self._from_class(member.runs, progress, float(arrays.class_cores[slot]))
+        arrays.class_cores[slot] = math.nan if found is None else found.cpu_cores
+        ((_, foresight, _),) = self._by_model(np.array([slot]))
+        self._judge_class(member, foresight.compare(slot, float(arrays.class_cores[slot])))
+        if found is None or not member.follows:
             if arrays.decided_by[slot] >= BY_EXPERIENCE:
+                foresight.take_over(np.array([slot]))
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
             return False
-        if arrays.decided_by[slot] != BY_CLASS:
-            self._suspend_forecast(np.array([slot]))
         arrays.decided_by[slot], arrays.wanted[slot, CPU] = BY_CLASS, found.cpu_cores
         member.class_rule = found.rule
         return True
+
+    def _judge_class(self, member: Member, excess: float) -> None:
+        """Charge the class of a container with what its decisions cost more, and follow it no longer, or again."""
+        if (runs := member.runs) is None:
+            return
+        runs.charge(excess)
+        if member.follows != runs.worth_following:
+            member.follows = runs.worth_following
+            self.arrays.table[member.slot] = self._table_of(member)
 
     def _from_class(
         self, runs: ClassRuns | None, progress: Progress, current_cores: float = math.nan
@@ -185,18 +202,20 @@ class Fleet(Containers):
             return ClassTarget(current_cores, partial(_explain_class, found, soon_s))
         return ClassTarget(found.cpu_cores, partial(_explain_class, found, ahead_s))
 
-    def _decide_by_forecast(self, slots: IntArray) -> None:
-        """Let the forecast decide after the latest sample of each, int64 (m,)."""
-        arrays = self.arrays
-        for _, foresight, of_it in self._by_model(slots):
-            planned = slots[of_it]
-            arrays.wanted[planned, CPU] = foresight.decide(planned, arrays.table[planned], self.lead_s)
-        arrays.decided_by[slots], arrays.rows_since_decision[slots] = BY_FORECAST, 0
+    def _decide_by_forecast(self, slots: IntArray) -> int:
+        """Let the forecast decide after the latest sample of each, int64 (m,); returns how many follow it.
 
-    def _suspend_forecast(self, slots: IntArray) -> None:
-        """Suspend the forecast where something else decides from now on."""
+        Beside a class it decides as for a container without one, since that is what the class is compared with.
+        """
+        arrays, planned_cores = self.arrays, np.empty(len(slots))
+        tables = np.where(arrays.decided_by[slots] == BY_CLASS, SHARED_TABLE, arrays.table[slots])
         for _, foresight, of_it in self._by_model(slots):
-            foresight.suspend(slots[of_it])
+            planned_cores[of_it] = foresight.decide(slots[of_it], tables[of_it], self.lead_s)
+        arrays.rows_since_decision[slots] = 0
+        follows = arrays.decided_by[slots] < BY_EXPERIENCE
+        followers = slots[follows]
+        arrays.wanted[followers, CPU], arrays.decided_by[followers] = planned_cores[follows], BY_FORECAST
+        return len(followers)
 
 
 class ClassOnlyFleet(Fleet):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.phase_plan import BLOCKS, EXPERTS, PLAN, SHORT_WINDOW, Expected
+from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, PLAN, SHORT_WINDOW, Expected, mean_use
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES, WARM_UP_SAMPLES
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
 from recommender.policies.phase_demand import CREDIT_SAMPLES, EVERY_SAMPLE, FLOORS
 from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
-from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray
+from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 MAX_CLASSES = 32
 """Classes with tables of their own, a third of a megabyte each. A class without containers makes way for another."""
@@ -40,8 +40,8 @@ DEMAND_QUANTILE = 0.9
 DECIDED = [CPU]
 """Resources decided here; memory goes by runs."""
 
-MAY_BE_NAN = ("asked", "lately")
-"""Kept arrays that are NaN before the first decision."""
+MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "lately"), "excess"
+"""Kept arrays that are NaN before the first decision, and one that may be below zero."""
 
 
 @dataclass(slots=True)
@@ -107,8 +107,13 @@ class PhaseForesight:
                 return table
         return None
 
-    def observe(self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray) -> None:
-        """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended."""
+    def observe(
+        self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray, followed: BoolArray
+    ) -> None:
+        """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended.
+
+        Where `followed`, bool (m,), is False something else decided; the plan goes on beside it.
+        """
         state, unknown = self.state.now, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
         ended = (state.dwell[slots] > 0) & (state.phase[slots] != now)
@@ -121,7 +126,7 @@ class PhaseForesight:
                 for visit in zip(*(part.tolist() for part in (before, phase, dwell, following)), strict=True):
                     table.visits.learn_visit(*visit)
                 table.new += len(following)
-        self._plan.observe(slots, usage[:, DECIDED], labels)
+        self._plan.observe(slots, usage[:, DECIDED], labels, followed)
 
     def rebuild(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
         """Rebuild the state of a container from its kept rows, float64 (n, 2), NaN in gaps."""
@@ -141,10 +146,26 @@ class PhaseForesight:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
         self._plan.correct(slots, usage[:, DECIDED], in_force[:, DECIDED])
 
-    def suspend(self, slots: IntArray) -> None:
-        """Something else decides for these: the plan's decision no longer holds, and is not judged by later samples."""
-        state = self.state.now
-        state.asked[slots] = state.lately[slots] = np.nan
+    def take_over(self, slots: IntArray) -> None:
+        """The plan decides for these from now on: what it would have requested meanwhile is not worth keeping."""
+        self.state.now.asked[slots, :EXPERTS] = np.nan
+
+    def compare_no_longer(self, slots: IntArray) -> None:
+        """Earlier runs request nothing for these until they are asked again."""
+        self.state.now.asked[slots, EXPERIENCE] = np.nan
+
+    def compare(self, slot: int, class_cores: float) -> float:
+        """Compare the plan with what earlier runs request from now on, NaN for nothing.
+
+        Returns by how much they have cost more since the last call, in samples of the container's mean use.
+        """
+        state, amount = self.state.now, class_cores / FLOORS[CPU]
+        excess, before = float(state.excess[slot, CPU]), state.asked[slot, EXPERIENCE, CPU]
+        state.asked[slot, EXPERIENCE, CPU], state.excess[slot, CPU] = amount, 0.0
+        if amount != before and not np.isnan(amount):
+            cost = self._plan.weights.resize * amount
+            state.excess[slot, CPU] = cost / mean_use(slot, CPU, state, self._plan.expected)
+        return excess
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
         """Cores to request, float64 (m,), that will be in force only `lead_s` later."""
@@ -187,7 +208,8 @@ class PhaseForesight:
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}
             if not all(
-                name in MAY_BE_NAN or (np.isfinite(part).all() and (part >= 0).all()) for name, part in parts.items()
+                name in MAY_BE_NAN or (np.isfinite(part).all() and (name == MAY_BE_NEGATIVE or (part >= 0).all()))
+                for name, part in parts.items()
             ):
                 raise ValueError("a number is negative or not finite")
             if parts["phase"] >= phases or parts["before"] > phases or (parts["chosen"] >= EXPERTS).any():

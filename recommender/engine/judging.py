@@ -39,8 +39,9 @@ def judge(
     report.judge(used, allocated)
     demand, forecast = arrays.demand(slots, used), np.flatnonzero(decided_by < BY_EXPERIENCE)
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
-    for at in np.flatnonzero(decided_by == BY_CLASS).tolist():
-        demand_cores, cores = float(demand[at, CPU]), float(intended[at, CPU])
+    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
+    for at in np.flatnonzero(~np.isnan(by_class)).tolist():
+        demand_cores, cores = float(demand[at, CPU]), float(by_class[at])
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None and not math.isnan(cores):
             runs.judge(demand_cores > cores * VIOLATION_TOLERANCE, target_violation[CPU])
 

@@ -22,6 +22,9 @@ PLAN, SHORT_WINDOW, LONG_WINDOW = range(EXPERTS)
 """The experts that may decide for a container: the plan by phases, and two rules that request the peak use of a short
 and of a long window of its own samples."""
 
+EXPERIENCE = EXPERTS
+"""Beside the experts: what earlier runs of its class request. Whether it decides is up to the class."""
+
 BLOCKS = 4
 """Blocks in the long window, each as long as `PlanArrays.recent`; the peak of each is kept."""
 
@@ -83,7 +86,7 @@ class PlanArrays(NamedTuple):
     own_samples: FloatArray
     """float64 (n, resources, phases) and (n, phases): sum and number of the container's levels in each phase."""
     asked: FloatArray
-    """float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first."""
+    """float64 (n, EXPERTS + 1, resources): latest request of each expert and of `EXPERIENCE`; NaN before the first."""
     correction: FloatArray
     gain: FloatArray
     streak: FloatArray
@@ -93,11 +96,13 @@ class PlanArrays(NamedTuple):
     budget: FloatArray
     """float64 (n, EXPERTS, resources): resizes left."""
     lately: FloatArray
-    """float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS, resources): ring buffer of the requests before the latest samples."""
+    """float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS + 1, resources): ring buffer of requests before the latest samples."""
     record: FloatArray
     """float64 (n, EXPERTS, resources): discounted cost of each expert so far, in floors."""
     chosen: IntArray
     """int64 (n, resources): the expert that decides."""
+    excess: FloatArray
+    """float64 (n, resources): see `plan_steps.compare_experience`."""
 
 
 CANDIDATES = 20
@@ -170,6 +175,13 @@ def level_now(k: int, resource: int, state: PlanArrays) -> float:
     return math.log(total / seen + 1.0)
 
 
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
+def mean_use(k: int, resource: int, state: PlanArrays, expected: Expected) -> float:
+    """Mean use of a container, in floors, shrunk towards that of the training data."""
+    total, samples = state.total[k, resource] + SIZE_PRIOR_SAMPLES * expected.mean[resource], state.samples[k]
+    return float(total / (samples + SIZE_PRIOR_SAMPLES))
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def price_of_violation(
     k: int, resource: int, now: float, state: PlanArrays, expected: Expected, weights: Weights
@@ -178,11 +190,9 @@ def price_of_violation(
 
     The learned price holds for all containers together; each raises or lowers it by its own violations.
     """
-    samples = state.samples[k]
-    mean = (state.total[k, resource] + SIZE_PRIOR_SAMPLES * expected.mean[resource]) / (samples + SIZE_PRIOR_SAMPLES)
     learned = weights.price[resource]
     price = max(min(LEAST_PRICE, learned), learned * state.price_factor[k, resource])
-    return float(price * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
+    return float(price * max(mean_use(k, resource, state, expected), LEVEL_PRICE_SHARE * math.exp(now)))
 
 
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")

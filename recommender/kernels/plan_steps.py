@@ -16,6 +16,7 @@ from numba import njit
 from recommender.kernels import BoolArray, FloatArray, IntArray
 from recommender.kernels.phase_plan import (
     BLOCKS,
+    EXPERIENCE,
     EXPERT_LEAD_SAMPLES,
     EXPERTS,
     PLAN,
@@ -25,6 +26,7 @@ from recommender.kernels.phase_plan import (
     Weights,
     cheapest_allocation,
     level_now,
+    mean_use,
     price_of_violation,
     resize_allowed,
 )
@@ -47,6 +49,10 @@ DISCOUNT = 0.99
 VIOLATION_FACTOR = 3.0
 """Multiple of its price that an expert is charged for a violation."""
 
+EXPERIENCE_CREDIT = 0.2
+"""Mean use that earlier runs may cost more. A plan that is not followed looks cheaper than it is: it is never new to a
+container, and never limited to what the default recommender would give."""
+
 GAIN, PATIENCE, GAIN_DECAY = 0.02, 5.0, 0.98
 """Least gain of the correction; violations in a row after which each doubles it; and its decay per sample without."""
 
@@ -57,7 +63,8 @@ MAX_BUDGET = 2.0
 """Resizes that can be saved up."""
 
 DECIDED: Any = np.bool_(True)
-"""That there was a decision; no literal, for which Numba would compile `update_correction` once more."""
+FOLLOWED: Any = np.bool_(True)
+"""That there was a decision, and that the plan is followed; no literals, for which Numba would compile once more."""
 
 
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
@@ -145,8 +152,11 @@ def adjust_price(k: int, resource: int, amount: float, in_force: float, weights:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def score_experts(k: int, amounts: FloatArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
-    """Charge each expert for its decision on a sample, (resources,) in floors, and correct those not chosen."""
+def score_experts(
+    k: int, amounts: FloatArray, followed: bool, state: PlanArrays, expected: Expected, weights: Weights
+) -> None:
+    """Charge each expert for its decision on a sample, (resources,) in floors, and correct those not in force: all but
+    the chosen one, or all of them if the plan is not followed."""
     place = state.samples[k] % EXPERT_LEAD_SAMPLES
     for resource in range(state.total.shape[1]):
         now = level_now(k, resource, state)
@@ -160,8 +170,29 @@ def score_experts(k: int, amounts: FloatArray, state: PlanArrays, expected: Expe
             violated = amounts[resource] > in_force * weights.tolerance
             cost = in_force + (VIOLATION_FACTOR * price if violated else 0.0)
             state.record[k, expert, resource] = DISCOUNT * state.record[k, expert, resource] + cost
-            if expert != state.chosen[k, resource]:
+            if expert != state.chosen[k, resource] or not followed:
                 update_correction(k, expert, resource, amounts[resource], in_force, DECIDED, weights, state)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def compare_experience(k: int, amounts: FloatArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
+    """Charge earlier runs with what they would have cost more, for a sample, than the chosen expert, less a credit.
+
+    The excess is in samples of the container's mean use, so that containers of all sizes count alike.
+    """
+    place = state.samples[k] % EXPERT_LEAD_SAMPLES
+    for resource in range(state.total.shape[1]):
+        asked, before = state.asked[k, EXPERIENCE, resource], state.lately[k, place, EXPERIENCE, resource]
+        planned = state.lately[k, place, state.chosen[k, resource], resource]
+        state.lately[k, place, EXPERIENCE, resource] = asked
+        if math.isnan(before) or math.isnan(planned):
+            continue
+        amount, now = amounts[resource], level_now(k, resource, state)
+        price = VIOLATION_FACTOR * price_of_violation(k, resource, now, state, expected, weights)
+        cost = before + (price if amount > before * weights.tolerance else 0.0)
+        planned_cost = planned + (price if amount > planned * weights.tolerance else 0.0)
+        more = (cost - planned_cost) / mean_use(k, resource, state, expected)
+        state.excess[k, resource] += more - EXPERIENCE_CREDIT
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -233,11 +264,13 @@ def decide(k: int, table: int, state: PlanArrays, expected: Expected, weights: W
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def observe_each(
-    slots: IntArray, amounts: FloatArray, phases: IntArray, state: PlanArrays, expected: Expected, weights: Weights
-) -> None:
-    """Add a sample of each of these containers, int64 (m,), each at most once."""
+    slots: IntArray, amounts: FloatArray, phases: IntArray, followed: BoolArray, state: PlanArrays, expected: Expected,
+    weights: Weights,
+) -> None:  # fmt: skip
+    """Add a sample of each of these containers, int64 (m,), each at most once; `followed`: the plan decided before."""
     for row in range(len(slots)):
-        score_experts(slots[row], amounts[row], state, expected, weights)
+        compare_experience(slots[row], amounts[row], state, expected, weights)
+        score_experts(slots[row], amounts[row], followed[row], state, expected, weights)
         observe_sample(slots[row], amounts[row], phases[row], weights.changes_per_sample, state)
 
 
@@ -258,10 +291,18 @@ def update_corrections(
 @njit(cache=True, nogil=True, error_model="numpy")
 def decide_each(slots: IntArray, tables: IntArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
     """Decide for each of these containers, int64 (m,), by the occupancy table of its class."""
+    resources = state.total.shape[1]
+    before = np.empty(resources)
     for row in range(len(slots)):
-        decide(slots[row], tables[row], state, expected, weights)
-        for resource in range(state.total.shape[1]):
-            choose_expert(slots[row], resource, expected.credit[tables[row]], state, weights)
+        k = slots[row]
+        for resource in range(resources):
+            before[resource] = chosen_request(k, resource, state)
+        decide(k, tables[row], state, expected, weights)
+        for resource in range(resources):
+            choose_expert(k, resource, expected.credit[tables[row]], state, weights)
+            if chosen_request(k, resource, state) != before[resource]:
+                cost = weights.resize * chosen_request(k, resource, state)
+                state.excess[k, resource] -= cost / mean_use(k, resource, state, expected)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -297,5 +338,5 @@ def replay_run(
                 if lead > 0:  # once a cycle, a whole cycle of violations would be one mistake
                     adjust_price(k, resource, amount, in_force, weights, state)
         if lead > 0:
-            score_experts(k, amounts[row], state, expected, weights)
+            score_experts(k, amounts[row], FOLLOWED, state, expected, weights)
         observe_sample(k, amounts[row], phases[row], weights.changes_per_sample, state)

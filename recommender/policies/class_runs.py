@@ -51,6 +51,10 @@ TARGET_SHARE = 0.5
 than are accepted."""
 
 
+INITIAL_EXCESS, MAX_EXCESS = -60.0, 100.0
+"""See `ClassRuns.excess`: its initial value, and its limit on either side."""
+
+
 class Progress(NamedTuple):
     """How far a run has come."""
 
@@ -74,12 +78,15 @@ class ClassForecast:
 class ClassRuns:
     """The finished runs of one container name of a workload class; `level` is the quantile at which CPU is allocated.
 
+    `excess` is by how much forecasts by them have cost more than each run's own, in samples of its mean use: some runs
+    of a class are too unlike each other to be worth following.
+
     `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
     width of the widest buckets: only the peak within one is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
-        self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
+        self.level, self.excess = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL), INITIAL_EXCESS
         self.memory = ClassMemory()
         self._packed: _PackedRuns | None = None
         self.replace(runs)
@@ -102,6 +109,14 @@ class ClassRuns:
         """Adjust the level by whether a sample exceeded the CPU that the class decided."""
         level = self.level + STEP_SIZE * (float(violated) - TARGET_SHARE * target_violation)
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
+
+    @property
+    def worth_following(self) -> bool:
+        return self.excess <= 0.0
+
+    def charge(self, excess: float) -> None:
+        """Charge a forecast with what it has cost more than the run's own."""
+        self.excess = min(max(self.excess + excess, -MAX_EXCESS), MAX_EXCESS)
 
     def forecast(self, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast | None:
         """Forecast the CPU of a run for `soon_s` and for `ahead_s` from now; None without a similar run."""

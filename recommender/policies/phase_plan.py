@@ -51,8 +51,9 @@ class PlanState(SlotArrays):
             "price_factor": each + 1.0,
             "budget": experts + kernel.MAX_BUDGET,
         }
-        asked = {"asked": experts + np.nan, "lately": np.full((EXPERT_LEAD_SAMPLES, EXPERTS, resources), np.nan)}
-        record = {"record": experts, "chosen": each.astype(np.int64)}
+        requests = np.full((EXPERTS + 1, resources), np.nan)
+        asked = {"asked": requests, "lately": np.array([requests] * EXPERT_LEAD_SAMPLES)}
+        record = {"record": experts, "chosen": each.astype(np.int64), "excess": each}
         super().__init__(slots, {**counts, **amounts, **own, **control, **asked, **record})
 
     @property
@@ -81,9 +82,13 @@ class PhasePlan:
         self.state, self.expected, self.weights = state, expected, weights
         self._floors = FLOORS[: state.now.total.shape[1]]
 
-    def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
-        """Add a sample of each container, float64 (m, resources), and its phase; negative means unknown."""
-        kernel.observe_each(slots, usage / self._floors, phases, self.state.now, self.expected, self.weights)
+    def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray, followed: BoolArray) -> None:
+        """Add a sample of each container, float64 (m, resources), its phase, and whether the plan decided on it.
+
+        A negative phase means unknown.
+        """
+        amounts = usage / self._floors
+        kernel.observe_each(slots, amounts, phases, followed, self.state.now, self.expected, self.weights)
 
     def correct(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Correct by the latest sample of each and what was in force, float64 (m, resources), or NaN if unknown."""

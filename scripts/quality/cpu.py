@@ -125,7 +125,7 @@ def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True, own_
             made.correct(slot, usage[row : row + 1], decided[row : row + 1])
             if not own_price:
                 made.state.now.price_factor[slot] = 1.0
-            made.observe(slot, usage[row : row + 1], labels[row : row + 1])
+            made.observe(slot, usage[row : row + 1], labels[row : row + 1], np.ones(1, bool))
             if row + LEAD_SAMPLES + 1 < len(decided):
                 decided[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
                 requests[row + LEAD_SAMPLES + 1] = (

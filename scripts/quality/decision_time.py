@@ -31,7 +31,7 @@ def measure(containers: int, seed: int) -> float:
         usage = level * generator.lognormal(0.0, 0.3, (containers, 2)) * FLOORS * 100
         begun_ns = time.thread_time_ns()
         foresight.judge(slots, usage, in_force)
-        foresight.observe(slots, usage, labels, tables)
+        foresight.observe(slots, usage, labels, tables, np.ones(len(slots), bool))
         in_force[:, CPU] = foresight.decide(slots, tables, LEAD_S)
         took_ns.append(time.thread_time_ns() - begun_ns)
     return float(np.median(took_ns[WARM_UP:])) / containers / 1000.0

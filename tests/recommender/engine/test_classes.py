@@ -14,6 +14,7 @@ from recommender.engine.keys import WorkloadKey
 from recommender.engine.persistence import pack, unpack
 from recommender.errors import BadInput
 from recommender.kernels.histogram import DAY_S
+from recommender.policies.class_runs import INITIAL_EXCESS
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
 from tests.fakes.curves import curve_of
 
@@ -26,6 +27,7 @@ CURVE = curve_of(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
 def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> None:
     classes = Classes()
     classes.runs(KEY, "main").level = 0.75
+    classes.runs(KEY, "main").charge(12.34)
     rng = np.random.default_rng(1)
     for _ in range(300):
         levels = np.column_stack([rng.random(240), rng.random(240) * 1e10]).astype(np.float32)
@@ -40,6 +42,7 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     again.load(KEY, status["state"], 5.0)
     assert len(again.runs(KEY, "main")) >= 8
     assert again.runs(KEY, "main").level == 0.75
+    assert again.runs(KEY, "main").excess == pytest.approx(INITIAL_EXCESS + 12.34, abs=0.05)
     assert len(again.runs(KEY, "main").memory) == MAX_RUNS
     before, after = (one.runs(KEY, "main").memory.bounds(0.01) for one in (classes, again))
     assert before.peak_bytes <= after.peak_bytes <= before.peak_bytes * 1.001
@@ -81,6 +84,16 @@ def test_a_profile_states_the_number_of_runs_of_the_container_with_the_most() ->
     for container in ("main", "main", "main", "side"):
         classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
     assert classes.status(KEY)["why"] == "workload class: 3 runs kept, 30 s each (median)"
+
+
+def test_a_profile_says_whose_runs_are_too_unlike_each_other_to_decide_cpu() -> None:
+    classes, again = Classes(), Classes()
+    for container in ("main", "side"):
+        classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
+    classes.runs(KEY, "side").charge(1e9)
+    again.load(KEY, classes.status(KEY)["state"], 1.0)
+    why = "workload class: 1 run kept, 30 s each (median); CPU not by them, which would cost more: side"
+    assert classes.status(KEY)["why"] == again.status(KEY)["why"] == why
 
 
 def test_a_profile_keeps_the_used_cpu_time_as_well_as_the_demand() -> None:
@@ -240,10 +253,17 @@ def a_kept_run(**fields: Any) -> dict[str, Any]:
         "!",
         "AAAA",
         pack({})[:-4],
-        pack({"runs": {"main": [{"step_s": -1}]}, "levels": {}, "memory": {}}),
-        pack({"runs": {"main": [a_kept_run(step_s=1e30)]}, "levels": {}, "memory": {}}),
-        pack({"runs": {"main": [a_kept_run(kib=[1e300])]}, "levels": {}, "memory": {}}),
-        pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "of_late": [[1.0]], "killed": [False]}}}),
+        pack({"runs": {"main": [{"step_s": -1}]}, "levels": {}, "excess": {}, "memory": {}}),
+        pack({"runs": {"main": [a_kept_run(step_s=1e30)]}, "levels": {}, "excess": {}, "memory": {}}),
+        pack({"runs": {"main": [a_kept_run(kib=[1e300])]}, "levels": {}, "excess": {}, "memory": {}}),
+        pack(
+            {
+                "runs": {},
+                "levels": {},
+                "excess": {},
+                "memory": {"main": {"mib": [1.0], "of_late": [[1.0]], "killed": [False]}},
+            }
+        ),
     ],
 )
 def test_a_damaged_class_profile_is_refused(damaged: str) -> None:

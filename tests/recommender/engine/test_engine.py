@@ -173,10 +173,10 @@ def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(monkeypatc
         driver.steps(2)
     decide = failing.engine.fleet._decide_by_forecast
 
-    def fails_for_one(slots: IntArray) -> None:
+    def fails_for_one(slots: IntArray) -> int:
         if failing.engine.fleet.members[B].slot in slots.tolist():
             raise RuntimeError("unexpected")
-        decide(slots)
+        return decide(slots)
 
     monkeypatch.setattr(failing.engine.fleet, "_decide_by_forecast", fails_for_one)
     reports = failing.steps(40)

@@ -19,10 +19,10 @@ from recommender.engine.tally import Report
 from recommender.errors import BadInput
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.model import PhaseModel
-from recommender.policies.class_runs import ClassRuns
+from recommender.policies.class_runs import INITIAL_EXCESS, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import EVERY_SAMPLE
-from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
+from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES
 from recommender.records import CPU, Block, Sample, UsageSeries
 from recommender.training import TrainingOptions, with_forecasts
@@ -108,6 +108,44 @@ def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for
     assert len(raised) == len(lowered) == 1
     assert 195 - 8 <= raised[0] <= 195 - 4
     assert 99 <= lowered[0] <= 99 + 4
+
+
+UNLIKE = np.tile([[0.5, 1e9]] * 7 + [[5.0, 1e9]] * 3, (40, 1)).astype(np.float32)
+"""A run that uses five cores for three seconds out of ten."""
+
+
+def run_through(fleet: Fleet, usage: np.ndarray) -> list[int]:
+    """What decided after each sample of a run."""
+    decided_by = []
+    for t, (cpu, memory) in enumerate(usage):
+        fleet.observe(Samples.of([(A, Sample(t, cpu, memory))]))
+        fleet.decide(fleet.due(t), t)
+        decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
+    return decided_by
+
+
+def test_a_class_whose_runs_are_unlike_each_other_soon_decides_no_longer() -> None:
+    """Five cores where half a core is used cost nine times the mean use with each sample: a dozen settle it."""
+    runs = ClassRuns([curve_of(1.0, UNLIKE)])
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    decided_by = run_through(fleet, np.tile([[0.5, 1e9]], (60, 1)))
+    member = fleet.members[A]
+    assert decided_by[5] == BY_CLASS and set(decided_by[40:]) == {BY_FORECAST}
+    assert not runs.worth_following and not member.follows
+    assert fleet.arrays.wanted[member.slot, CPU] < 1.0
+    assert fleet.arrays.table[member.slot] == SHARED_TABLE
+    assert fleet.rule(member).endswith("; forecasts by its class have cost more")
+
+
+def test_a_class_decides_again_once_its_forecasts_would_have_been_cheaper() -> None:
+    """The earlier run raised CPU at the same age, which the forecast alone follows two samples late."""
+    usage = np.tile([[0.1, 1e9]] * 27 + [[5.0, 1e9]] * 3, (3, 1)).astype(np.float32)
+    runs = ClassRuns([curve_of(1.0, usage)])
+    runs.charge(-INITIAL_EXCESS + 10.0)
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    decided_by = run_through(fleet, usage)
+    assert BY_CLASS not in decided_by[:27]
+    assert decided_by[-1] == BY_CLASS and runs.worth_following
 
 
 def test_a_class_decides_again_at_once_after_only_the_recommenders_clock_was_set_back() -> None:

@@ -18,6 +18,7 @@ MODEL = models.load(models.BUNDLED)
 GIB = 2.0**30
 STEP_S, LEAD_S = 15.0, 30.0
 ONE = np.zeros(1, np.int64)
+FOLLOWED = np.ones(1, bool)
 CALM, BUSY = 0, 1
 """Two phases of the model, whatever they are."""
 NOTHING_IN_USE = np.zeros(0, np.int64)
@@ -33,7 +34,7 @@ def feed(plans: PhaseForesight, table: int, phases: list[int], cores: list[float
     """Feed samples of one container; the cores requested after the last one."""
     requested = np.full(1, np.nan)
     for phase, used in zip(phases, cores, strict=True):
-        plans.observe(ONE, np.array([[used, GIB]]), np.array([phase]), np.array([table]))
+        plans.observe(ONE, np.array([[used, GIB]]), np.array([phase]), np.array([table]), FOLLOWED)
         requested = plans.decide(ONE, np.array([table]), LEAD_S)
     return float(requested[0])
 
@@ -126,7 +127,7 @@ def test_the_tables_of_four_classes_are_refreshed_in_each_step_and_all_when_the_
         table = np.array([plans.table_of(name, NOTHING_IN_USE)])
         plans.state.reset(0)
         for phase in (CALM, BUSY):
-            plans.observe(ONE, np.array([[1.0, GIB]]), np.array([phase]), table)
+            plans.observe(ONE, np.array([[1.0, GIB]]), np.array([phase]), table, FOLLOWED)
     refreshed = []
     for lead_s in (LEAD_S, LEAD_S, LEAD_S, LEAD_S + 10.0 * STEP_S):
         forecasts = [table.forecast for table in plans._tables]
@@ -178,7 +179,7 @@ def test_a_container_rebuilt_from_its_rows_has_the_same_state() -> None:
     usage = np.array([[0.5, GIB], [np.nan, np.nan], [0.7, GIB], [2.0, GIB]])
     labels = np.array([CALM, -1, CALM, BUSY])
     for row in (0, 2, 3):
-        plans.observe(ONE, usage[row : row + 1], labels[row : row + 1], ONE)
+        plans.observe(ONE, usage[row : row + 1], labels[row : row + 1], ONE, FOLLOWED)
     again.rebuild(0, usage, labels)
     for name, kept in plans.state.of(0).items():
         np.testing.assert_array_equal(again.state.of(0)[name], kept)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
-from recommender.kernels.phase_plan import BLOCKS, LEAST_PRICE, LONG_WINDOW
+from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LEAST_PRICE, LONG_WINDOW
 from recommender.kernels.plan_steps import (
+    EXPERIENCE_CREDIT,
     GAIN,
     LONG_WINDOW_MARGIN,
     MAX_PRICE_FACTOR,
@@ -53,6 +54,7 @@ MAX_SHARE = 0.13
 
 FLOOR = float(FLOORS[CPU])
 TARGET = (0.05, 0.05)
+FOLLOWED = np.ones(1, bool)
 
 
 def constant_demand(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
@@ -202,10 +204,46 @@ def test_the_long_rule_is_chosen_where_the_short_one_often_violates() -> None:
     assert (requested[100:] >= 3.0 / VIOLATION_TOLERANCE).all() and (requested[100:] <= 3.5).all()
 
 
+def compare(plan: PhasePlan, used_cores: float, class_cores: float, planned_cores: float) -> float:
+    """Excess of a class in one sample of a container at one core, for which both requests are in force, and the credit
+    that it has been given."""
+    plan.state.asked[0, :, CPU] = [planned_cores / FLOOR] * EXPERTS + [class_cores / FLOOR]
+    plan.state.lately[0, :, :, CPU] = plan.state.asked[0, :, CPU]
+    before = float(plan.state.excess[0, CPU])
+    plan.observe(np.zeros(1, np.int64), usage_of([used_cores]), np.zeros(1, np.int64), FOLLOWED)
+    return float(plan.state.excess[0, CPU]) - before + EXPERIENCE_CREDIT
+
+
+def test_the_excess_of_a_class_is_counted_in_samples_of_mean_use() -> None:
+    """At a mean of one core 0.5 cores more are half a sample. A violation at a price of 2 costs thrice that: 6."""
+    plan = plan_of([1.0], [1.0], price=2.0)
+    plan.state.samples[0], plan.state.total[0], plan.state.recent[0] = 40, 40.0 / FLOOR, 1.0 / FLOOR
+    assert compare(plan, used_cores=1.0, class_cores=1.5, planned_cores=1.0) == pytest.approx(0.5)
+    assert compare(plan, used_cores=1.0, class_cores=0.9, planned_cores=1.1) == pytest.approx(6.0 - 0.2, rel=1e-3)
+    assert compare(plan, used_cores=1.0, class_cores=1.1, planned_cores=0.9) == pytest.approx(0.2 - 6.0, rel=1e-3)
+    assert compare(plan, used_cores=1.0, class_cores=math.nan, planned_cores=0.9) == EXPERIENCE_CREDIT
+
+
+def test_a_resize_counts_against_whoever_wants_it() -> None:
+    plan, slot = plan_of([1.0], [1.0], resize=0.1), np.zeros(1, np.int64)
+    plan.state.samples[0], plan.state.total[0], plan.state.recent[0], plan.state.dwell[0] = (
+        40,
+        40.0 / FLOOR,
+        2.0 / FLOOR,
+        1,
+    )
+    plan.state.asked[0, :EXPERTS] = 1.0 / FLOOR
+    (cores,) = plan.decide(slot, slot)[:, CPU]
+    assert cores > 1.0
+    assert plan.state.excess[0, CPU] == pytest.approx(-0.1 * cores)
+    plan.decide(slot, slot)
+    assert plan.state.excess[0, CPU] == pytest.approx(-0.1 * cores), "it stays as it is"
+
+
 def test_the_peak_of_each_block_is_kept_and_a_new_block_replaces_the_oldest() -> None:
     plan, slot = plan_of([1.0], [1.0]), np.zeros(1, np.int64)
     for row, cores in enumerate(np.arange(50.0, 0.0, -1.0)):
-        plan.observe(slot, usage_of([cores]), slot)
+        plan.observe(slot, usage_of([cores]), slot, FOLLOWED)
         since = max(0, row // SHORT_WINDOW_SAMPLES - BLOCKS + 1) * SHORT_WINDOW_SAMPLES
         assert plan.state.peaks[0, :, CPU].max() * FLOOR == pytest.approx(50.0 - since)
 
@@ -357,7 +395,7 @@ def test_containers_decided_step_by_step_are_decided_as_each_alone() -> None:
         usage = np.stack([one[row] for one in usages])
         if row > LATE:
             together.correct(slots, usage, requested[:, row - LATE])
-        together.observe(slots, usage, labels[:, row].copy())
+        together.observe(slots, usage, labels[:, row].copy(), np.ones(len(slots), bool))
         requested[:, row + 1] = together.decide(slots, np.zeros(3, np.int64))
     for slot in slots:
         alone = plan_of(shares, cores).follow(0, usages[slot], labels[slot], np.arange(51) > 0, LATE)
@@ -371,7 +409,7 @@ def test_cpu_decided_without_memory_is_the_same_as_with_it() -> None:
     for row in range(20):
         for plan, resources in ((only, 1), (both, 2)):
             plan.correct(slot, usage[row : row + 1, :resources], in_force[:, :resources])
-            plan.observe(slot, usage[row : row + 1, :resources], slot)
+            plan.observe(slot, usage[row : row + 1, :resources], slot, FOLLOWED)
         alone, in_force = only.decide(slot, slot), both.decide(slot, slot)
         np.testing.assert_array_equal(alone, in_force[:, :1])
     assert np.exp(only.state.chosen_correction(slot)[0, CPU]) > 1.0, "it rises: there are violations to correct for"
