@@ -136,7 +136,7 @@ def _names(features: object) -> list[str]:
 
 
 def _checked_training(training: Mapping[str, Any], trained: bool) -> Mapping[str, Any]:
-    """Validate the numbers among a manifest's training facts; an imported model was not `trained`, and has none."""
+    """Validate the facts on training that are used; an imported model was not `trained`, and has none."""
     target = training.get("target_violation", [0.05, 0.05])
     if not (isinstance(target, list) and len(target) == 2 and all(_is_number(p) and 0 < p < 1 for p in target)):
         raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
@@ -145,6 +145,12 @@ def _checked_training(training: Mapping[str, Any], trained: bool) -> Mapping[str
         is_needed = name in training or (trained and name not in ("cycle_samples", "until_s"))
         if is_needed and not (_is_number(number) and number >= 0):
             raise BadArtifact(f"training.{name} is {number!r}, not a number of at least 0. Train it again.")
+    chosen = training.get("phases_chosen", {"by": "", "elbow": 0})
+    by, elbow = (chosen.get("by"), chosen.get("elbow")) if isinstance(chosen, dict) else (None, None)
+    if not (isinstance(by, str) and _is_number(elbow)):
+        raise BadArtifact(
+            f"training.phases_chosen has by: {by!r} and elbow: {elbow!r}, not a text and a number. Train it again."
+        )
     return training
 
 

@@ -31,7 +31,7 @@ from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
-from recommender.cluster.errors import ApiError, BadCredentials, Forbidden, NotFound
+from recommender.cluster.errors import ApiError, BadCredentials, Conflict, Forbidden, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
 from recommender.units import MonotonicClock, WallClock
@@ -48,7 +48,7 @@ class ControllerOptions:
     # min_pause_s, period_s: shortest and longest time between two runs; changes of pods and nodes trigger one
     min_pause_s: float = 0.1
     period_s: float = 5.0
-    watch_lag_s: float = 10.0  # how long to wait for the watch to show a removed gate
+    watch_lag_s: float = 10.0  # how long to wait for the watch to show what we, or a former leader, wrote
     # repeat_event_s, changed_event_s: how long until an event is repeated with the same text, and with another text
     repeat_event_s: float = 600.0
     changed_event_s: float = 10.0
@@ -144,6 +144,8 @@ class Controller:
             stored = self.ledger.read()
         except (NotFound, Forbidden) as error:  # until somebody mends it
             return self._reconcile_without_reservations(pods, f"nodes cannot be reserved: {error}")
+        if self._watch_is_behind_another_controller(pods):
+            return ()
         reservations = hand_over_reservations(stored, pods, now_s, math.ceil(timeouts.bind_within_s))
         self._admitter.write(reservations)
         with_reservation = list(with_reservations(pods, reservations))
@@ -182,6 +184,13 @@ class Controller:
         self._gates_removed = {uid: end_s for uid, end_s in removed.items() if uid in gated and now_s < end_s}
         return bool(self._gates_removed)
 
+    def _watch_is_behind_another_controller(self, pods: Collection[Member]) -> bool:
+        """Whether the watch does not show all pods yet for which another controller has reserved nodes: their gang
+        would lose the nodes, to pods or gangs that do not know of it."""
+        found = self.ledger.found_within(self._options.watch_lag_s)
+        reserved = {uid for each in found if not each.needs for uid in each.nodes}  # a moved pod is deleted
+        return bool(reserved) and not reserved <= {pod.uid for pod in pods}
+
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
         backed_off = self._backed_off()
@@ -193,9 +202,12 @@ class Controller:
         return {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
 
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
-        """Whether `do` succeeded; if not, back off from this gang or pod."""
+        """Whether `do` succeeded; if not, back off from this gang or pod. `Conflict` if another controller has written
+        reservations: then this was decided without them, and the gang may have some."""
         try:
             do()
+        except Conflict:
+            raise
         except (ApiError, BadCredentials) as error:
             backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._jitter)
             wait_s, why = backoff.next_s(), f"admission failed part-way: {error}"

@@ -15,7 +15,14 @@ from extender.gangs.affinity import NodeConstraints
 from extender.gangs.gang import Gang
 from extender.gangs.member import GATE, RESERVED_NODE, Member, Requirements
 from extender.gangs.plan import Assignment
-from extender.pods.reservations import CONFIG_MAP, Reservation, Reservations, read_reservations, reservations_data
+from extender.pods.reservations import (
+    CONFIG_MAP,
+    Identity,
+    Reservation,
+    Reservations,
+    read_reservations,
+    reservations_data,
+)
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
@@ -25,7 +32,6 @@ from recommender.units import MonotonicClock, WallClock
 log = logging.getLogger(__name__)
 
 CACHE_TTL_S = 5.0  # how long the last read or write is used: shorter than it takes another replica to become leader
-UNSEEN_S = 30.0  # how long a reservation is kept for pods that our watch does not show
 
 
 class Ledger:
@@ -40,6 +46,7 @@ class Ledger:
         self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None
         self._stored: Sequence[Reservation] = ()
+        self._found_s: dict[Identity, float] = {}  # when those that another controller made were first read
         self._in_force = Reservations(clock, monotonic)
         self.problem = ""  # why nothing can be reserved; empty if it can
         self.lock = threading.RLock()  # held from read to write, as two threads do both
@@ -53,9 +60,17 @@ class Ledger:
     def cached(self) -> Sequence[Reservation]:
         """The reservations as last read or written."""
         if self._object is None:
+            ours = {each.identity for each in self._stored} - self._found_s.keys()
             self._store(self._call(lambda: self._api.get(self._path)))
+            others, now_s = {each.identity for each in self._stored} - ours, self._monotonic()
+            self._found_s = {identity: self._found_s.get(identity, now_s) for identity in others}
         in_force = self._in_force.active()
         return [each for each in self._stored if not each.needs or each in in_force]
+
+    def found_within(self, seconds: float) -> list[Reservation]:
+        """Reservations that another controller made, if they were first read so recently."""
+        since_s = self._monotonic() - seconds
+        return [each for each in self._stored if self._found_s.get(each.identity, -math.inf) > since_s]
 
     def write(self, reservations: Sequence[Reservation]) -> None:
         """Replace all reservations; no request is made if nothing changes."""
@@ -94,19 +109,12 @@ def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation
 def still_needed(
     reservations: Iterable[Reservation], pods: Iterable[Member], stale: Iterable[Member], now_s: float
 ) -> list[Reservation]:
-    """The reservations of moves, and those that have not expired and whose pods are not all bound, finished or gone,
-    without stale pods.
-
-    A pod that is not seen may be deleted, or our watch may lag behind that of a former leader: it counts as gone
-    `UNSEEN_S` after its reservation. Otherwise pods that are created and deleted again and again would fill the object.
-    """
-    placed = {pod.uid: bool(pod.node) or not pod.alive for pod in pods}
-    stale_uids = {pod.uid for pod in stale}
+    """The reservations of moves, and those that have not expired and have pods that still wait for a node, without
+    stale pods."""
+    waiting, stale_uids = {pod.uid for pod in pods if pod.alive and not pod.node}, {pod.uid for pod in stale}
 
     def needed(each: Reservation) -> bool:
-        gone = abs(now_s - each.since_s) >= UNSEEN_S
-        waiting = not all(placed.get(uid, gone) for uid in each.nodes)
-        return bool(each.needs) or (waiting and each.remaining_s(now_s) > 0.0)
+        return bool(each.needs) or (not waiting.isdisjoint(each.nodes) and each.remaining_s(now_s) > 0.0)
 
     return [each for each in (one.without(stale_uids) for one in reservations) if needed(each)]
 

@@ -23,6 +23,9 @@ from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
+Identity = tuple[str, str, float]
+"""Distinguishes successive reservations of the same gang."""
+
 CONFIG_MAP = "phasewise-reservations"
 ENTRY = "gangs.json"
 
@@ -43,6 +46,10 @@ class Reservation:
     priority: int = 0
     # the extended resources that this pod requests. Nodes offer shares of GPUs in this unit
     extended: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> Identity:
+        return self.namespace, self.gang, self.since_s
 
     @cached_property
     def uids_by_node(self) -> Mapping[str, Sequence[str]]:
@@ -130,9 +137,9 @@ class Reservations:
         self._all: Sequence[tuple[Reservation, float]] = ()  # each with its end by the monotonic clock
 
     def put(self, reservations: Iterable[Reservation]) -> None:
-        ends = {_identity(each): until_s for each, until_s in self._all}
+        ends = {each.identity: until_s for each, until_s in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
-        self._all = [(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s))) for each in reservations]
+        self._all = [(each, ends.get(each.identity, monotonic_s + each.remaining_s(now_s))) for each in reservations]
 
     def node_of(self, uid: str) -> str:
         """The node reserved for a pod; empty for none."""
@@ -162,8 +169,3 @@ def _replacement(reservation: Reservation) -> Pod:
         (needs.get("cpu", 0.0), needs.get("memory", 0.0)), (), 0.0, "", {}, True,
         priority=reservation.priority, extended=reservation.extended,
     )  # fmt: skip
-
-
-def _identity(reservation: Reservation) -> tuple[str, str, float]:
-    """Distinguishes successive reservations of the same gang."""
-    return reservation.namespace, reservation.gang, reservation.since_s

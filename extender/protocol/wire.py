@@ -115,9 +115,16 @@ def filter_answer(args: ExtenderArgs, filtered: FilterResult) -> bytes:
     """ExtenderFilterResult. All refused nodes but `resolvable` are marked as not resolvable by preemption."""
     final = dict(filtered.refused)
     failed = {filtered.resolvable: final.pop(filtered.resolvable)} if filtered.resolvable else {}
-    nodes = None if args.nodes is None else {"metadata": {}, "items": [args.nodes[name] for name in filtered.passed]}
+    nodes = None if args.nodes is None else _node_list([args.nodes[name] for name in filtered.passed])
     answer = {"Nodes": nodes, "NodeNames": filtered.passed if nodes is None else None, "FailedNodes": failed}
     return orjson.dumps(answer | {"FailedAndUnresolvableNodes": final, "Error": ""})
+
+
+def _node_list(nodes: Sequence[Json]) -> orjson.Fragment:
+    try:
+        return orjson.Fragment(orjson.dumps({"metadata": {}, "items": nodes}))
+    except orjson.JSONEncodeError as error:  # fewer levels can be written than read
+        raise BadRequest("one of Nodes.items is nested too deeply") from error
 
 
 def priority_answer(scored: HostPriorities) -> bytes:

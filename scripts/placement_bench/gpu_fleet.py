@@ -75,11 +75,15 @@ class GpuTrace:
 def read_trace(folder: Path | None) -> GpuTrace:
     """Read the lists as published, or as `openb_pods.parquet` and `openb_nodes.parquet`.
 
-    Raises BadInput: no folder is given, or a list or a column is missing.
+    Raises BadInput: no folder is given, a list or a column is missing, no pod asks for a GPU, or no node has one.
     """
     if folder is None:
         raise BadInput("the trace is not part of this project", remedy=REMEDY)
     pods, nodes = (_list(folder, name) for name in ("pods", "nodes"))
+    if not (pods["num_gpu"] * pods["gpu_milli"] > 0).any():
+        raise BadInput("none of its pods asks for a GPU", remedy=REMEDY, file=folder)
+    if not (nodes["gpu"] > 0).any():
+        raise BadInput("none of its nodes has a GPU", remedy=REMEDY, file=folder)
     asked = pods[["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]].to_numpy(dtype=np.int64, copy=True)
     asked[:, 3] = np.where(asked[:, 2] == 0, 0, asked[:, 3])
     kinds, kind_of, counts = np.unique(asked, axis=0, return_inverse=True, return_counts=True)

@@ -30,11 +30,12 @@ CYCLE_SAMPLES = 40
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Slack ratio, share of samples in violation, its 90th percentile over long containers, and changes per hour."""
+    """Slack ratio, share of samples in violation, its 90th percentile over long containers (None without any), and
+    changes per hour."""
 
     slack: float
     violation: float
-    violation_p90: float
+    violation_p90: float | None
     changes_per_hour: float
 
 
@@ -221,7 +222,7 @@ def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Resu
         changes += int(np.count_nonzero(np.diff(cores_in_force)))
         hours += len(one) * interval_s(one) / 3600.0
     shares = [float(v.mean()) for v in violated if len(v) >= LONG_SAMPLES - FIRST_DECISION]
-    p90 = float(np.quantile(shares, 0.9)) if shares else np.nan
+    p90 = float(np.quantile(shares, 0.9)) if shares else None
     return Result(slack / used, float(np.concatenate(violated).mean()), p90, changes / hours)
 
 

@@ -80,6 +80,14 @@ def test_a_failed_call_has_an_error_status_and_a_reason(api: ExtenderApi, verb: 
     assert (answer.status_code, answer.get_json()) == (503, {"Error": "the cluster is not known yet"})
 
 
+@pytest.mark.parametrize("levels", [255, 800, 2000])
+def test_nodes_nested_deeper_than_can_be_answered_are_a_bad_request(api: ExtenderApi, levels: int) -> None:
+    body = json.dumps({"Pod": pod_json("p"), "Nodes": {"items": [{"metadata": {"name": "a"}, "deep": "HERE"}]}})
+    answer = api.post("filter", body.replace('"HERE"', "[" * levels + "]" * levels).encode())
+    assert answer.status_code == 400
+    assert "deep" in answer.get_json()["Error"] or "depth" in answer.get_json()["Error"]
+
+
 def test_an_internal_error_is_a_500_without_details(api: ExtenderApi, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("secret")

@@ -209,6 +209,21 @@ def test_a_missing_list_is_named_with_its_source_and_a_missing_column_by_name(tm
         read_trace(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "column", "problem"),
+    [
+        ("openb_pod_list_default.csv", "num_gpu", "none of its pods asks for a GPU"),
+        ("openb_node_list_all_node.csv", "gpu", "none of its nodes has a GPU"),
+    ],
+)
+def test_a_trace_without_gpus_is_refused(tmp_path: Path, file: str, column: str, problem: str) -> None:
+    table = lists_in(tmp_path) / file
+    pd.read_csv(table).assign(**{column: 0}).to_csv(table, index=False)
+    done = invoke("bench_placement", "--rows", "gpus", "--gpu-trace", tmp_path)
+    assert done.exit_code == 2
+    assert f"{tmp_path}: {problem}" in done.stderr
+
+
 def test_without_a_trace_its_source_is_named_before_anything_runs() -> None:
     done = invoke("bench_placement", "--rows", "burst,gpus")
     assert (done.exit_code, done.stdout) == (2, "")

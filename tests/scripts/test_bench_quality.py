@@ -11,6 +11,7 @@ from recommender.policies.phase_demand import EVERY_SAMPLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
 from recommender.records import CPU, FloatArray, UsageSeries
+from tests.scripts.benches import module_of
 
 GIB = 2.0**30
 PER_STEP = 0.05
@@ -65,3 +66,10 @@ def test_the_largest_of_the_last_samples_changes_only_if_it_is_off_and_two_sampl
     in_force = cpu.largest_of_the_last(40, 1.05, 0.15)(series, learned_of(series, [0] * 5), PER_STEP)
     assert np.isnan(in_force[:3]).all()
     assert in_force[3:] == pytest.approx([1.05, 1.05])
+
+
+def test_without_long_runs_their_violations_are_a_dash() -> None:
+    """As for a trace of four containers with 40 samples each."""
+    cell = module_of("bench_quality").OF_CPU["violations, 90th percentile of long runs"]
+    judged = {n: cpu.judge([series_of([1.0, 2.0] * n)], [np.full(2 * n, 1.5)]) for n in (20, 100)}
+    assert [cell(each) for each in judged.values()] == ["-", "50.00%"]

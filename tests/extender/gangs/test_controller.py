@@ -300,18 +300,75 @@ FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=
         pytest.param([replace(FREE, node="n0"), BOUND], 9, False, id="bound"),
         pytest.param([replace(FREE, phase="Failed"), BOUND], 9, False, id="finished"),
         pytest.param([BOUND], 9, True, id="not seen yet"),
-        pytest.param([BOUND], 31, False, id="deleted"),
+        pytest.param([BOUND], 200, True, id="not seen yet after an outage"),
         pytest.param([FREE, BOUND], 299, True, id="waiting for long"),
         pytest.param([replace(FREE, uid="new"), BOUND], 9, True, id="recreated"),
         pytest.param([FREE, BOUND], 301, False, id="expired"),
     ],
 )
-def test_a_reservation_is_kept_until_its_pods_are_bound_or_gone_or_it_expires(
+def test_a_reservation_is_kept_until_its_pods_are_bound_or_finished_or_it_expires(
     pods: Sequence[Member], at_s: float, kept: bool, api: FakeApi
 ) -> None:
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
     controller_of(api, *pods).reconcile()
     assert api.reserved == (RESERVED if kept else {})
+
+
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_a_controller_whose_watch_lags_behind_the_last_leader_waits_for_the_pods_with_reservations(
+    seen: int, api: FakeApi
+) -> None:
+    """It was suspended, say. A gang that fits by what its watch shows would get the nodes of the other one."""
+    g, h = gang("g", 3, cpu="6", age_s=9), gang("h", 2, cpu="6", age_s=99)
+    api.fails = {("open", "g-0"): [ServerFailed("died")]}
+    with pytest.raises(ServerFailed):
+        admitter(api).admit(gang_of(*g), {"uid-g-0": "n0", "uid-g-1": "n1", "uid-g-2": "n2"}, NOON_S - 100.0, 300.0)
+    held = api.reserved
+    controller = controller_of(api, *h, *g[:seen])
+    controller._nodes = cast(Any, FakeReflector(*(node(f"n{number}") for number in range(3))))
+    controller.reconcile()
+    assert (api.reserved, controller.admitted) == (held, 0)
+    controller._pods = cast(Any, FakeReflector(*h, *g))
+    controller.reconcile()
+    assert (api.reserved, controller.admitted) == (held, 1)
+    assert [name for kind, name in api.written if kind == "open"] == ["g-0", "g-1", "g-2"]
+
+
+def test_a_gang_keeps_the_reservation_that_another_controller_made_since_the_ledger_was_read(api: FakeApi) -> None:
+    """The other one died before it had removed a gate; this one decides once without knowing of it."""
+    controller = controller_of(api)
+    controller.reconcile()
+    with pytest.raises(NotLeading):
+        admitter(api, [True, False]).admit(gang_of(*gang("g", 2)), {"uid-g-0": "n1", "uid-g-1": "n0"}, NOON_S, 300.0)
+    held = api.reserved
+    controller._pods = cast(Any, FakeReflector(*gang("g", 2)))
+    with contextlib.suppress(Conflict):
+        controller.reconcile()
+    controller.reconcile()
+    assert (api.reserved, controller.admitted) == (held, 1)
+
+
+def test_pods_with_reservations_of_another_controller_that_are_still_not_seen_were_deleted(api: FakeApi) -> None:
+    now = [100.0]
+    admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    controller = controller_of(api, BOUND, *gang("h", 1), clock=lambda: now[0])
+    controller.reconcile()
+    now[0] += 9.0
+    controller.reconcile()
+    assert (api.reserved, controller.admitted) == (RESERVED, 0)
+    now[0] += 2.0
+    controller.reconcile()
+    assert (api.reserved.keys(), controller.admitted) == ({"uid-h-0"}, 1)
+
+
+def test_gangs_that_are_created_and_deleted_again_and_again_do_not_hold_up_others(api: FakeApi) -> None:
+    now = [100.0]
+    controller = controller_of(api, *gang("g", 2), clock=lambda: now[0])
+    controller.reconcile()
+    now[0] += 6.0  # the reservations are read again
+    controller._pods = cast(Any, FakeReflector(*gang("h", 1)))
+    controller.reconcile()
+    assert (api.reserved.keys(), controller.admitted) == ({"uid-h-0"}, 2)
 
 
 MOVE_RESERVATION = Reservation("team", "phasewise.dev/gang=moved", NOON_S, 300.0, {"uid-old": "n0"}, {"cpu": 6.0})
