@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.records import FloatArray, IntArray, UsageSeries
+from recommender.kernels.windows import carried_forward
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 
 CONTAINER = "main"  # the only container of each simulated pod
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """The run of one container; `first` is the index in the series of its first judged sample."""
 
     series: UsageSeries
     first: int
+
+    @cached_property
+    def declared(self) -> FloatArray:
+        """Declared requests at each sample, float64 (n, 2): the latest known, or the first; NaN for none."""
+        requests = self.series.requests
+        declared = np.full((len(self.series), 2), np.nan) if requests is None else requests
+        declared = carried_forward(declared, np.isnan(declared))
+        first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]
+        return np.where(np.isnan(declared), first, declared)
 
 
 class Round(NamedTuple):

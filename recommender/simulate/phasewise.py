@@ -24,7 +24,7 @@ from recommender.phases.tracking import PhaseTracker
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, UsageSeries, amounts_of
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
-from recommender.simulate.playing import declared_of, has_no_limit
+from recommender.simulate.playing import has_no_limit
 from recommender.slots import SlotArrays, fresh
 
 
@@ -50,11 +50,11 @@ class Phasewise(SimulatedRecommender):
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         follow = rules.limits == "follow"
-        self._limits_follow = [follow and not has_no_limit(trace.series, rules) for trace in traces]
+        self._limits_follow = [follow and not has_no_limit(trace, rules) for trace in traces]
         self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
-        self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]
+        self._declared_cores = [float(trace.declared[0, CPU]) for trace in traces]
         self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
