@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays, Rows
+from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
+from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
