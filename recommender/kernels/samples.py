@@ -98,9 +98,9 @@ def count_samples(
 def append_rows(
     slots: IntArray, usage: FloatArray, labels: IntArray, kept_usage: FloatArray, kept_labels: NDArray[np.int16]
 ) -> None:
-    """Append a row of each container, each at most once, to those kept, IN OUT (n, width, ...); the oldest is dropped.
+    """Append rows, float64 (m, 2) and int64 (m,), to those kept of each container; the oldest are dropped.
 
-    `usage` and `labels`: float64 (m, 2) and int64 (m,).
+    `kept_usage` and `kept_labels` are IN OUT float64 (n, width, 2) and int16 (n, width). A slot may repeat.
     """
     newest = kept_usage.shape[1] - 1
     for k in range(len(slots)):
