@@ -43,6 +43,16 @@ def amounts_of(array: FloatArray) -> Amounts:
     return cpu_cores, memory_bytes
 
 
+def in_either(flags: BoolArray) -> BoolArray:
+    """Whether it is true of CPU or memory, of bool (..., 2): `any` takes ten times as long over so short an axis."""
+    return flags[..., CPU] | flags[..., MEMORY]
+
+
+def in_both(flags: BoolArray) -> BoolArray:
+    """Whether it is true of CPU and memory, likewise."""
+    return flags[..., CPU] & flags[..., MEMORY]
+
+
 class Sample(NamedTuple):
     """What a container used; NaN, never 0, where unknown."""
 
