@@ -307,7 +307,7 @@ class Containers:
 
     def _slots_of(self, instances: Sequence[Instance], cell: int) -> IntArray:
         """The slots of these instances; unknown ones, and those silent for too long, are introduced."""
-        found = [self.members.get(instance) for instance in instances]
+        found = map(self.members.get, instances)
         slots = np.array([-1 if member is None else member.slot for member in found], np.int64)
         new = slots < 0
         new[~new] = cell - self.arrays.last_cell[slots[~new]] > MAX_GAP_CYCLES * self.cycle_samples

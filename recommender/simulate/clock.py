@@ -91,7 +91,7 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     times = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
     step = np.ceil(np.concatenate([*times, np.empty(0)]) / step_s).astype(np.int64)
     repeat = _repeats(numbers, step)
-    order = np.lexsort((numbers, repeat, step))
+    order = np.lexsort((repeat, step))  # stable: by trace within each round
     numbers, positions, step, repeat = numbers[order], positions[order], step[order], repeat[order]
     ending: dict[int, list[int]] = {}
     for number, of_trace in enumerate(times):

@@ -32,12 +32,13 @@ def play(
     in_force = InForce(declared[offsets], rules, step_s)
     for now in rounds(traces, step_s):
         rows = offsets[now.numbers] + now.positions
+        used = usage[rows]
         in_force.apply(now.now_s)
         if rules.resizes_waiting and now.began:
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
-        kills = in_force.observe(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-        observed = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        kills = in_force.observe(now, judged, used[:, MEMORY], limit_bytes[rows])
+        observed = RoundInput(now, used, in_force.take_changed(), in_force.has, kills)
         in_force.recommend(recommender.recommend(observed), now.now_s)
         for number in now.ended:
             in_force.end(number)
