@@ -15,6 +15,7 @@ from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, MemoryLimits, interval_s
 from recommender.records import MEMORY, OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.simulate.clock import Trace
 from recommender.simulate.playing import has_no_limit
 from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
 from recommender.units import counted, format_duration
@@ -125,7 +126,9 @@ def simulated_policies(
         notes.append(f"OOM-killed when recorded: {counted(killed, 'run')}; more memory was needed than was measured.")
     if ended := sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series):
         notes.append(f"{counted(ended, 'run')} ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
-    unlimited = sum(math.isnan(one.facts.limits[MEMORY]) and has_no_limit(one, simulated.rules) for one in series)
+    unlimited = sum(
+        math.isnan(one.facts.limits[MEMORY]) and has_no_limit(Trace(one, 0), simulated.rules) for one in series
+    )
     if unlimited and simulated.rules.limits != "none":
         notes.append(
             f"Without memory requests: {unlimited} of {counted(len(series), 'container')}, taken to have no limits, "

@@ -18,7 +18,7 @@ from recommender.engine.options import BandOptions, Options
 from recommender.kernels.histogram import MARGIN
 from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, BoolArray, FloatArray
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray, in_both, in_either
 
 MAX_POD_AGE_S = 10 * 3600.0
 """Older pods get no safe value: from twelve hours on the updater ignores the bounds, and acts on a tenth."""
@@ -55,7 +55,10 @@ def with_deadband(wanted: FloatArray, applied: FloatArray, options: BandOptions)
 
 def with_band(target: FloatArray, options: BandOptions) -> FloatArray:
     """Targets with their band, float64 (n, 3, 2)."""
-    return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
+    band = np.empty((len(target), 3, 2))
+    band[:, LOWER], band[:, UPPER] = target * (1.0 - options.half_width), target * (1.0 + options.half_width)
+    band[:, TARGET] = target
+    return band
 
 
 def with_default_bounds(
@@ -73,12 +76,12 @@ def with_default_bounds(
     raised = np.divide(np.fmax(target, own), own, out=np.ones_like(own), where=own > 0.0)
     upper = np.fmax(estimate[:, UPPER] * raised, target)
     bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
-    same = (with_deadband(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
+    same = in_both(with_deadband(target, before[:, TARGET], options) == before[:, TARGET])
     tolerance = np.where(evicts, EVICTING_TOLERANCE, options.hold_guess)
     near = np.abs(bounds - before) <= tolerance[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
-    same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
-    stays = same[:, np.newaxis] & near[:, [LOWER, UPPER]].all(axis=1) & no_narrower
+    same &= ~evicts | in_both((target == before[:, TARGET]) | (target != estimate[:, TARGET]))
+    stays = same[:, np.newaxis] & near[:, LOWER] & near[:, UPPER] & no_narrower
     return np.where(stays[:, np.newaxis], before, bounds)
 
 
@@ -90,7 +93,7 @@ def banded_targets(
     `as_default`, bool (n, 2): within the default recommender's bounds; `evicts`, bool (n,): a change recreates pods.
     """
     advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
-    if len(rows := np.flatnonzero(as_default.any(axis=1))):
+    if len(rows := np.flatnonzero(in_either(as_default))):
         last = np.where(groups.advised_in_default_bounds[rows, np.newaxis, np.newaxis], groups.advised[rows], np.nan)
         bounds = with_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])

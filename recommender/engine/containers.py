@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_EXPERIENCE, MAX_CLOCK_SKEW_S, ContainerArrays, Rows
+from recommender.engine.container_arrays import BY_EXPERIENCE, MAX_CLOCK_SKEW_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
+from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
@@ -315,7 +316,7 @@ class Containers:
 
     def _slots_of(self, instances: Sequence[Instance], cell: int) -> IntArray:
         """The slots of these instances; unknown ones, and those silent for too long, are introduced."""
-        found = [self.members.get(instance) for instance in instances]
+        found = map(self.members.get, instances)
         slots = np.array([-1 if member is None else member.slot for member in found], np.int64)
         new = slots < 0
         new[~new] = cell - self.arrays.last_cell[slots[~new]] > MAX_GAP_CYCLES * self.cycle_samples
@@ -354,16 +355,23 @@ class Containers:
 
     def _fill_gaps(self, slots: IntArray, cell: int) -> None:
         """Append an empty row for every cell that was skipped."""
-        while len(behind := slots[self.arrays.last_cell[slots] < cell - 1]):
-            nothing = np.full((len(behind), 2), np.nan)
-            self.rows.append(behind, nothing, self._label(behind, nothing))
-            gap = np.full(len(behind), np.nan)  # a strided column would compile the kernels once more
-            self.past.observe(behind, gap)
-            begun = behind[self.memory.age_steps[behind] > 0]  # back-off before a restart is no part of the run
-            self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
-            for counted in (self.arrays.last_cell, self.arrays.rows_since_decision, self.arrays.rows_since_history):
-                counted[behind] += 1
-            self.update_history(behind[self.arrays.rows_since_history[behind] >= self.rows.width])
+        arrays = self.arrays
+        missed = cell - 1 - arrays.last_cell[slots]
+        slots, missed = slots[missed > 0], missed[missed > 0]
+        if not len(slots):  # as in most steps
+            return
+        since_history = arrays.rows_since_history[slots] + missed
+        self.update_history(slots[since_history >= self.rows.width])  # before a row is overwritten
+        gaps = np.repeat(slots, missed)
+        nothing = np.full((len(gaps), 2), np.nan)
+        self.rows.append(gaps, nothing, self._label(gaps, nothing))
+        gap = np.full(len(gaps), np.nan)  # a strided column would compile the kernels once more
+        self.past.observe(gaps, gap)
+        begun = gaps[self.memory.age_steps[gaps] > 0]  # back-off before a restart is no part of the run
+        self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
+        arrays.last_cell[slots] += missed
+        arrays.rows_since_decision[slots] += missed
+        arrays.rows_since_history[slots] = since_history % self.rows.width
 
     def _raise_latest(self, slots: IntArray, usage: FloatArray, cell: int) -> None:
         """Take in further samples of the latest cell, any number of each."""

@@ -19,7 +19,7 @@ from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.containers import Containers, Member, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import TARGET
+from recommender.engine.group_arrays import LOWER, TARGET, UPPER
 from recommender.engine.groups import Groups
 from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
@@ -38,7 +38,7 @@ from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of, in_both, in_either
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""
@@ -364,14 +364,12 @@ class Engine:
         """Replace the targets that changed, by those after all rails, float64 (n, 2)."""
         groups, in_default_bounds = self.groups.arrays, situation.within_default_bounds
         advised = banded_targets(target, in_default_bounds, situation.evicts, groups, self.options.band)
-        known = groups.alive & ~np.isnan(advised).any(axis=(1, 2))
-        stays = (
-            situation.silent
-            & (groups.published == advised[:, TARGET]).all(axis=1)
-            & ~np.isnan(groups.advised).any(axis=(1, 2))
-        )
-        advised = np.where(stays[:, np.newaxis, np.newaxis], groups.advised, advised)
-        moved = known & (advised != groups.advised).any(axis=(1, 2))
+        known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))
+        was_advised = ~np.isnan(groups.advised[:, TARGET, CPU])
+        stays = situation.silent & was_advised & in_both(groups.published == advised[:, TARGET])
+        advised[stays] = groups.advised[stays]
+        differs = in_either(advised != groups.advised)
+        moved = known & (differs[:, LOWER] | differs[:, TARGET] | differs[:, UPPER])
         changed = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.advised_doubt) | ~known))
         groups.advised[known] = advised[known]
         groups.advised_in_default_bounds[known] = in_default_bounds[known, CPU]

@@ -22,7 +22,7 @@ from recommender.engine.situation import (
     Situation,
 )
 from recommender.kernels.group_demand import YOUNG_HEADROOM
-from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray
+from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray, in_either
 from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
@@ -138,7 +138,7 @@ def _explain_violation_budget(group: int, s: Situation, options: RailOptions) ->
 
 def _no_shrinking_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Keep the requests in doubt with little history: the updater updates old pods whatever the bounds."""
-    guesses = s.doubtful & (s.groups.history_days < MIN_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
+    guesses = s.doubtful & (s.groups.history_days < MIN_HISTORY_DAYS) & ~in_either(np.isnan(target))
     return np.where(guesses[:, np.newaxis], np.fmax(target, s.groups.requests), target)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from recommender.engine.container_arrays import BY_EXPERIENCE, NO_GROUP, UNDECIDED
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.group_arrays import TARGET, GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
 from recommender.kernels import group_demand as kernel
-from recommender.records import CPU, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, in_either
 
 DOUBTS = (
     "",
@@ -97,7 +97,7 @@ class Situation:
 
         Unless a change evicts, not memory that earlier runs bound: a doubtful CPU forecast does not affect it.
         """
-        as_default = (self.doubtful | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
+        as_default = (self.doubtful | self.evicts) & ~in_either(np.isnan(self.groups.default_estimate[:, TARGET]))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
@@ -136,7 +136,7 @@ def assess(
         groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
     )  # fmt: skip
     working_set_bytes, saturated_cpu_cores, recent_cpu_cores, least_bytes = largest
-    expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
+    expected = ~in_either(np.isnan(cold_start))
     silent = np.where(counts[kernel.RUNNING] > 0, counts[kernel.HEARD] == 0, ~expected)
     over_budget, far_over = _over_budget(groups, options)
     leading[cold_start[:, CPU] > wanted[:, CPU]] = -1
@@ -176,7 +176,7 @@ def _doubt(counts: IntArray, expected: BoolArray, silent: BoolArray, far_over: B
     doubt[(demands == 0) & ~expected] = LITTLE_HISTORY
     doubt[(running == 0) & ~expected] = NO_CONTAINER
     doubt[silent & (running > 0)] = SILENT
-    doubt[(doubt == NO_DOUBT) & far_over.any(axis=1)] = TOO_MANY_VIOLATIONS
+    doubt[(doubt == NO_DOUBT) & in_either(far_over)] = TOO_MANY_VIOLATIONS
     return doubt
 
 

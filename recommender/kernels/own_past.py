@@ -49,8 +49,8 @@ class OwnPastArrays(NamedTuple):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def observe_segments(slots: IntArray, cpu_cores: FloatArray, past: OwnPastArrays) -> None:
-    """Add the next sample of each container, int64 and float64 (m,), each at most once; NaN is a gap, which lengthens
-    the present segment."""
+    """Add the next sample of each container, int64 and float64 (m,), in order; NaN is a gap, which lengthens the
+    present segment."""
     ended, lengths, kept_cores, samples, first_cores, inside_cores, latest_cores = past
     ring = lengths.shape[1]
     for k in range(len(slots)):

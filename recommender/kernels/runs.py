@@ -58,7 +58,7 @@ def observe_memory(
     Parameters
     ----------
     slots, memory_bytes
-        int64 and float64 (m,): containers, each at most once in the next step; NaN in gaps, which count for the age.
+        int64 and float64 (m,): containers and their next samples, in order; NaN in gaps, which count for the age.
     lead
         Steps from the last sample known to a decision to the first one under it, less than `ring`.
     age_steps, largest_bytes

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
 
@@ -90,6 +92,25 @@ def count_samples(
         enters[k] = labels[k] != c.phase[slot]
         if enters[k]:
             c.phase[slot], c.since_cell[slot] = labels[k], c.last_cell[slot]
+
+
+@njit(cache=True, nogil=True)
+def append_rows(
+    slots: IntArray, usage: FloatArray, labels: IntArray, kept_usage: FloatArray, kept_labels: NDArray[np.int16]
+) -> None:
+    """Append rows, float64 (m, 2) and int64 (m,), to those kept of each container; the oldest are dropped.
+
+    `kept_usage` and `kept_labels` are IN OUT float64 (n, width, 2) and int16 (n, width). A slot may repeat.
+    """
+    newest = kept_usage.shape[1] - 1
+    for k in range(len(slots)):
+        slot = slots[k]
+        for row in range(newest):
+            kept_labels[slot, row] = kept_labels[slot, row + 1]
+            for resource in range(2):
+                kept_usage[slot, row, resource] = kept_usage[slot, row + 1, resource]
+        kept_usage[slot, newest, 0], kept_usage[slot, newest, 1] = usage[k, 0], usage[k, 1]
+        kept_labels[slot, newest] = labels[k]
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -56,7 +56,8 @@ class PhaseTracker:
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """The phases, int64 (m,), after the next sample of each container, or `UNKNOWN_PHASE`.
 
-        `slots`: int64 (m,), each at most once. `usage`: float64 (m, 2): cores and bytes; NaN in both is a gap.
+        `slots`: int64 (m,), each at most once, but for gaps. `usage`: float64 (m, 2): cores and bytes; NaN in both is a
+        gap.
         """
         tracks, places = self.state.arrays(Tracks), self.state.arrays(Places)
         append_features(slots, usage, self._standard, tracks)

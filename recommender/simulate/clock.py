@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.records import FloatArray, IntArray, UsageSeries
+from recommender.kernels.windows import carried_forward
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 
 CONTAINER = "main"  # the only container of each simulated pod
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """The run of one container; `first` is the index in the series of its first judged sample."""
 
     series: UsageSeries
     first: int
+
+    @cached_property
+    def declared(self) -> FloatArray:
+        """Declared requests at each sample, float64 (n, 2): the latest known, or the first; NaN for none."""
+        requests = self.series.requests
+        declared = np.full((len(self.series), 2), np.nan) if requests is None else requests
+        declared = carried_forward(declared, np.isnan(declared))
+        first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]
+        return np.where(np.isnan(declared), first, declared)
 
 
 class Round(NamedTuple):
@@ -80,7 +91,7 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     times = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
     step = np.ceil(np.concatenate([*times, np.empty(0)]) / step_s).astype(np.int64)
     repeat = _repeats(numbers, step)
-    order = np.lexsort((numbers, repeat, step))
+    order = np.lexsort((repeat, step))  # stable: by trace within each round
     numbers, positions, step, repeat = numbers[order], positions[order], step[order], repeat[order]
     ending: dict[int, list[int]] = {}
     for number, of_trace in enumerate(times):

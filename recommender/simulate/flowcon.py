@@ -16,7 +16,6 @@ import numpy as np
 from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
 from recommender.records import CPU, Amounts, amounts_of
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
-from recommender.simulate.playing import declared_of
 
 LOSS = "loss"
 
@@ -43,7 +42,7 @@ class FlowConShares(SimulatedRecommender):
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
         self._traces, self._step_s = traces, step_s
         self._losses = [trace.series.features.get(LOSS) for trace in traces]
-        self._declared: list[Amounts] = [amounts_of(declared_of(trace.series)[0]) for trace in traces]
+        self._declared: list[Amounts] = [amounts_of(trace.declared[0]) for trace in traces]
         placed: dict[str, list[Trace]] = {}
         for trace in traces:
             placed.setdefault(trace.series.node or "", []).append(trace)
@@ -84,6 +83,6 @@ def capacity_of(traces: Iterable[Trace]) -> float:
         return max(recorded)
     changes = []
     for trace in listed:
-        cores = float(np.nanmax(declared_of(trace.series)[:, CPU], initial=0.0))
+        cores = float(np.nanmax(trace.declared[:, CPU], initial=0.0))
         changes += [(float(trace.series.timestamps[0]), cores), (float(trace.series.timestamps[-1]) + 1.0, -cores)]
     return float(np.max(np.cumsum([cores for _, cores in sorted(changes)]), initial=0.0)) or math.nan

@@ -17,7 +17,7 @@ from recommender.engine.group_arrays import TARGET
 from recommender.judging import ClusterRules
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits
+from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits, in_both
 from recommender.simulate.clock import Recommended, Round
 
 
@@ -140,7 +140,7 @@ class InForce:
 
     def _record(self, numbers: IntArray, positions: IntArray) -> None:
         has, before = self.has[numbers], self._recorded[numbers]
-        differs = ~((has == before) | (np.isnan(has) & np.isnan(before))).all(axis=1)
+        differs = ~in_both((has == before) | (np.isnan(has) & np.isnan(before)))
         for at in np.flatnonzero(differs).tolist():
             outcome = self.outcomes[int(numbers[at])]
             outcome.positions.append(int(positions[at]))

@@ -24,7 +24,7 @@ from recommender.phases.tracking import PhaseTracker
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, UsageSeries, amounts_of
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
-from recommender.simulate.playing import declared_of, has_no_limit
+from recommender.simulate.playing import has_no_limit
 from recommender.slots import SlotArrays, fresh
 
 
@@ -50,11 +50,11 @@ class Phasewise(SimulatedRecommender):
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         follow = rules.limits == "follow"
-        self._limits_follow = [follow and not has_no_limit(trace.series, rules) for trace in traces]
+        self._limits_follow = [follow and not has_no_limit(trace, rules) for trace in traces]
         self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
-        self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]
+        self._declared_cores = [float(trace.declared[0, CPU]) for trace in traces]
         self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
@@ -64,7 +64,7 @@ class Phasewise(SimulatedRecommender):
             made: Fleet = FoldedFleet([*distinct.values()], fold_of, step_s, cycle_samples)
         else:
             made = fleet(models[0], step_s, cycle_samples)
-        lead_time = LeadTime(rules.apply_delay_s + step_s, step_s)
+        lead_time = KnownLeadTime(rules.apply_delay_s + step_s, step_s)
         self._engine, self._step_s = Engine(made, options, lead_time, classes=classes), step_s
         self._unpublished: set[int] = set()
         self._gone: list[int] = []
@@ -123,7 +123,7 @@ class Phasewise(SimulatedRecommender):
 
     def _samples(self, observed: RoundInput) -> Samples:
         at_s = self._at_s[self._offsets[observed.round.numbers] + observed.round.positions]
-        instances = [self._instances[number] for number in observed.round.numbers.tolist()]
+        instances = list(map(self._instances.__getitem__, observed.round.numbers.tolist()))
         return Samples(instances, np.column_stack([at_s, observed.usage]))
 
     def _kills(self, observed: RoundInput) -> list[Kill]:
@@ -161,6 +161,14 @@ def _largest_node(traces: Sequence[Trace]) -> Limits:
     nodes = [trace.series.facts.allocatable for trace in traces]
     cpu_cores, memory_bytes = (float(np.fmax.reduce(amounts, initial=math.nan)) for amounts in zip(*nodes, strict=True))
     return None if math.isnan(cpu_cores) else cpu_cores, None if math.isnan(memory_bytes) else memory_bytes
+
+
+class KnownLeadTime(LeadTime):
+    """Every simulated resize takes as long, so that none has to be observed."""
+
+    def published(self, *_: object, **__: object) -> None: ...
+
+    def observe(self, *_: object, **__: object) -> None: ...
 
 
 class FoldNumbers(SlotArrays):

@@ -9,7 +9,6 @@ import numpy as np
 
 from recommender.judging import ClusterRules, durations_s, fixed_limits, judge, judge_run
 from recommender.kernels.tally import ROUNDING, after_kill
-from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, Outcome
@@ -26,19 +25,20 @@ def play(
 ) -> list[Outcome]:
     """Play traces under a recommender; `progress` is called with the number of samples just played."""
     usage = np.concatenate([trace.series.usage for trace in traces])
-    declared = np.concatenate([declared_of(trace.series) for trace in traces])
-    limit_bytes = np.concatenate([limits_of(trace.series, rules) for trace in traces])
+    declared = np.concatenate([trace.declared for trace in traces])
+    limit_bytes = np.concatenate([limits_of(trace, rules) for trace in traces])
     offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
     in_force = InForce(declared[offsets], rules, step_s)
     for now in rounds(traces, step_s):
         rows = offsets[now.numbers] + now.positions
+        used = usage[rows]
         in_force.apply(now.now_s)
         if rules.resizes_waiting and now.began:
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
-        kills = in_force.observe(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-        observed = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        kills = in_force.observe(now, judged, used[:, MEMORY], limit_bytes[rows])
+        observed = RoundInput(now, used, in_force.take_changed(), in_force.has, kills)
         in_force.recommend(recommender.recommend(observed), now.now_s)
         for number in now.ended:
             in_force.end(number)
@@ -55,9 +55,7 @@ def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | No
     lasting_s = durations_s(series)
     return Played(
         tally=judge(series.usage, positions, amounts, lasting_s),
-        run=judge_run(
-            series.usage, declared_of(series), positions, amounts, lasting_s, rules, limits_of(series, rules)
-        ),
+        run=judge_run(series.usage, trace.declared, positions, amounts, lasting_s, rules, limits_of(trace, rules)),
         decisions=(series.timestamps[positions], amounts),
         marks={name: np.array(outcome.marks[name], np.int64) for name in MARKS},
     )
@@ -66,13 +64,13 @@ def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | No
 def as_declared(trace: Trace) -> Outcome:
     """The declared allocations of a container."""
     judged = judged_samples(trace)
-    return _changes(judged, declared_of(trace.series)[judged])
+    return _changes(judged, trace.declared[judged])
 
 
 def with_kills(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Outcome:
     """Allocations that no recommender changes, raised by kills as in `play`: from the sample after each kill on."""
     judged = judged_samples(trace)
-    memory_bytes, limit_bytes = trace.series.usage[judged, MEMORY], limits_of(trace.series, rules)[judged]
+    memory_bytes, limit_bytes = trace.series.usage[judged, MEMORY], limits_of(trace, rules)[judged]
     has = np.array(outcome.amounts)[np.searchsorted(outcome.positions, judged, side="right") - 1]
     killed_s: list[float] = []
     above = memory_bytes > np.maximum(has[:, MEMORY], limit_bytes) * (1.0 + ROUNDING)
@@ -119,23 +117,15 @@ def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
     return Outcome(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])
 
 
-def limits_of(series: UsageSeries, rules: ClusterRules) -> FloatArray:
+def limits_of(trace: Trace, rules: ClusterRules) -> FloatArray:
     """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared; 0 if it follows."""
-    recorded_bytes = series.facts.limits[MEMORY]
+    samples, recorded_bytes = len(trace.series), trace.series.facts.limits[MEMORY]
     if math.isinf(recorded_bytes):  # no limit follows, either
-        return np.full(len(series), np.inf)
-    declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
-    return fixed_limits(declared, rules.limits)
+        return np.full(samples, np.inf)
+    declared_bytes = trace.declared[:, MEMORY] if math.isnan(recorded_bytes) else np.full(samples, recorded_bytes)
+    return fixed_limits(declared_bytes, rules.limits)
 
 
-def has_no_limit(series: UsageSeries, rules: ClusterRules) -> bool:
+def has_no_limit(trace: Trace, rules: ClusterRules) -> bool:
     """No memory limit is known of the container, nor a memory request that one might equal: nothing kills it."""
-    return bool(np.isinf(limits_of(series, rules)).all())
-
-
-def declared_of(series: UsageSeries) -> FloatArray:
-    """Declared requests at each sample, float64 (n, 2): the latest known, or the first; NaN for none."""
-    declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests
-    declared = carried_forward(declared, np.isnan(declared))
-    first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]
-    return np.where(np.isnan(declared), first, declared)
+    return bool(np.isinf(limits_of(trace, rules)).all())

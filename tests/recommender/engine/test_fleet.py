@@ -441,6 +441,20 @@ def test_a_removed_container_leaves_all_its_samples_in_the_history() -> None:
     assert history.confidence() == alone.confidence()
 
 
+@pytest.mark.parametrize("gap", [1, 15, 60], ids=["within the kept rows", "up to their end", "beyond"])
+def test_a_gap_leaves_all_samples_in_the_history(gap: int) -> None:
+    history, alone, usage = HistogramSession(), HistogramSession(), random_use(8, 60)
+    fleet = Fleet(MODEL, 1.0, 20, lambda _: NewContainer(None, history))
+    assert fleet.rows.width == 40
+    feed(fleet, A, usage[:30])
+    feed(fleet, A, usage[30:], start_s=30.0 + gap)
+    fleet.update_history(np.array([fleet.members[A].slot]))
+    at_s = np.arange(60) + gap * (np.arange(60) >= 30)
+    alone.advance(Block(usage, at_s, np.empty(0, np.int64)))
+    np.testing.assert_array_equal(history.histograms, alone.histograms)
+    assert fleet.arrays.last_cell[fleet.members[A].slot] == at_s[-1]
+
+
 def test_containers_decided_together_are_decided_as_one_by_one() -> None:
     """To the last bit: the dry run decides one after the other."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import Rows
+from recommender.engine.rows import Rows
 from recommender.records import UNKNOWN_PHASE
 
 WIDTH, SLOTS = 5, 3

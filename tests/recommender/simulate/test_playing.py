@@ -14,7 +14,7 @@ from recommender.judging import ClusterRules, MemoryLimits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome
-from recommender.simulate.playing import as_declared, class_peaks, declared_of, evaluate, play
+from recommender.simulate.playing import as_declared, class_peaks, evaluate, play
 from recommender.simulate.rows import CLASS_PEAK, STATIC, Cluster, play_rows
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
@@ -200,10 +200,10 @@ def test_changed_allocations_are_reported_to_the_recommender() -> None:
 def test_declared_requests_are_carried_forward_and_back() -> None:
     one = trace([1] * 4)
     requests = np.array([[NAN, NAN], [2.0, 2 * GIB], [NAN, 3 * GIB], [NAN, NAN]])
-    declared = declared_of(one.series.__class__("c", one.series.timestamps, STEP_S, one.series.usage, requests))
+    declared = Trace(replace(one.series, requests=requests), 0).declared
     assert declared[:, CPU].tolist() == [2.0] * 4
     assert (declared[:, MEMORY] / GIB).tolist() == [2, 2, 3, 3]
-    assert np.isnan(declared_of(trace([1] * 2, declared=None).series)).all()
+    assert np.isnan(trace([1] * 2, declared=None).declared).all()
 
 
 def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> None:
