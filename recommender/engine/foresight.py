@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, PLAN, SHORT_WINDOW, Expected, mean_use
+from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, PLAN, SHORT_WINDOW, Expected
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES, WARM_UP_SAMPLES
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
@@ -159,12 +159,9 @@ class PhaseForesight:
 
         Returns by how much they have cost more since the last call, in samples of the container's mean use.
         """
-        state, amount = self.state.now, class_cores / FLOORS[CPU]
-        excess, before = float(state.excess[slot, CPU]), state.asked[slot, EXPERIENCE, CPU]
-        state.asked[slot, EXPERIENCE, CPU], state.excess[slot, CPU] = amount, 0.0
-        if amount != before and not np.isnan(amount):
-            cost = self._plan.weights.resize * amount
-            state.excess[slot, CPU] = cost / mean_use(slot, CPU, state, self._plan.expected)
+        state = self.state.now
+        excess = float(state.excess[slot, CPU])
+        state.asked[slot, EXPERIENCE, CPU], state.excess[slot, CPU] = class_cores / FLOORS[CPU], 0.0
         return excess
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:

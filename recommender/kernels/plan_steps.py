@@ -178,18 +178,21 @@ def score_experts(
 def compare_experience(k: int, amounts: FloatArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
     """Charge earlier runs with what they would have cost more, for a sample, than the chosen expert, less a credit.
 
-    The excess is in samples of the container's mean use, so that containers of all sizes count alike.
+    The excess is in samples of the container's mean use, so that containers of all sizes count alike. `decide_each`
+    charges the chosen expert for its resizes.
     """
     place = state.samples[k] % EXPERT_LEAD_SAMPLES
     for resource in range(state.total.shape[1]):
         asked, before = state.asked[k, EXPERIENCE, resource], state.lately[k, place, EXPERIENCE, resource]
         planned = state.lately[k, place, state.chosen[k, resource], resource]
+        last = state.lately[k, (place + EXPERT_LEAD_SAMPLES - 1) % EXPERT_LEAD_SAMPLES, EXPERIENCE, resource]
         state.lately[k, place, EXPERIENCE, resource] = asked
         if math.isnan(before) or math.isnan(planned):
             continue
+        resize = weights.resize * asked if asked != last and not math.isnan(asked) else 0.0
         amount, now = amounts[resource], level_now(k, resource, state)
         price = VIOLATION_FACTOR * price_of_violation(k, resource, now, state, expected, weights)
-        cost = before + (price if amount > before * weights.tolerance else 0.0)
+        cost = before + resize + (price if amount > before * weights.tolerance else 0.0)
         planned_cost = planned + (price if amount > planned * weights.tolerance else 0.0)
         more = (cost - planned_cost) / mean_use(k, resource, state, expected)
         state.excess[k, resource] += more - EXPERIENCE_CREDIT
