@@ -56,7 +56,7 @@ class Classes:
             known = self.runs(key, name)
             known.replace([*kept, *known.runs])
             known.level = levels.get(name, known.level)
-            known.charge(excess.get(name, known.excess) - known.excess)
+            known.charge(excess.get(name, known.excess) - known.excess, 0.0)
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])

@@ -169,7 +169,7 @@ class Fleet(Containers):
         found = self._from_class(member.runs, progress, float(arrays.class_cores[slot]))
         arrays.class_cores[slot] = math.nan if found is None else found.cpu_cores
         ((_, foresight, _),) = self._by_model(np.array([slot]))
-        self._judge_class(member, foresight.compare(slot, float(arrays.class_cores[slot])))
+        self._judge_class(member, *foresight.compare(slot, float(arrays.class_cores[slot])))
         if found is None or not member.follows:
             if arrays.decided_by[slot] >= BY_EXPERIENCE:
                 foresight.take_over(np.array([slot]))
@@ -180,11 +180,11 @@ class Fleet(Containers):
         member.class_rule = found.rule
         return True
 
-    def _judge_class(self, member: Member, excess: float) -> None:
+    def _judge_class(self, member: Member, excess: float, samples: float) -> None:
         """Charge the class of a container with what its decisions cost more, and follow it no longer, or again."""
         if (runs := member.runs) is None:
             return
-        runs.charge(excess)
+        runs.charge(excess, samples)
         if member.follows != runs.worth_following:
             member.follows = runs.worth_following
             self.arrays.table[member.slot] = self._table_of(member)

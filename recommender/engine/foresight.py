@@ -154,15 +154,17 @@ class PhaseForesight:
         """Earlier runs request nothing for these until they are asked again."""
         self.state.now.asked[slots, EXPERIENCE] = np.nan
 
-    def compare(self, slot: int, class_cores: float) -> float:
+    def compare(self, slot: int, class_cores: float) -> tuple[float, float]:
         """Compare the plan with what earlier runs request from now on, NaN for nothing.
 
-        Returns by how much they have cost more since the last call, in samples of the container's mean use.
+        Returns by how much they have cost more since the last call, in samples of the container's mean use, and the
+        number of samples since.
         """
         state = self.state.now
-        excess = float(state.excess[slot, CPU])
-        state.asked[slot, EXPERIENCE, CPU], state.excess[slot, CPU] = class_cores / FLOORS[CPU], 0.0
-        return excess
+        found = float(state.excess[slot, CPU]), float(state.compared[slot, CPU])
+        state.asked[slot, EXPERIENCE, CPU] = class_cores / FLOORS[CPU]
+        state.excess[slot, CPU] = state.compared[slot, CPU] = 0.0
+        return found
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
         """Cores to request, float64 (m,), that will be in force only `lead_s` later."""

@@ -102,7 +102,8 @@ class PlanArrays(NamedTuple):
     chosen: IntArray
     """int64 (n, resources): the expert that decides."""
     excess: FloatArray
-    """float64 (n, resources): see `plan_steps.compare_experience`."""
+    compared: FloatArray
+    """float64 (n, resources): see `plan_steps.compare_experience`, and the number of samples so compared."""
 
 
 CANDIDATES = 20

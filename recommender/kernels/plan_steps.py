@@ -49,10 +49,6 @@ DISCOUNT = 0.99
 VIOLATION_FACTOR = 3.0
 """Multiple of its price that an expert is charged for a violation."""
 
-EXPERIENCE_CREDIT = 0.2
-"""Mean use that earlier runs may cost more. A plan that is not followed looks cheaper than it is: it is never new to a
-container, and never limited to what the default recommender would give."""
-
 GAIN, PATIENCE, GAIN_DECAY = 0.02, 5.0, 0.98
 """Least gain of the correction; violations in a row after which each doubles it; and its decay per sample without."""
 
@@ -176,7 +172,7 @@ def score_experts(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def compare_experience(k: int, amounts: FloatArray, state: PlanArrays, expected: Expected, weights: Weights) -> None:
-    """Charge earlier runs with what they would have cost more, for a sample, than the chosen expert, less a credit.
+    """Charge earlier runs with what they would have cost more, for a sample, than the chosen expert.
 
     The excess is in samples of the container's mean use, so that containers of all sizes count alike. `decide_each`
     charges the chosen expert for its resizes.
@@ -194,8 +190,8 @@ def compare_experience(k: int, amounts: FloatArray, state: PlanArrays, expected:
         price = VIOLATION_FACTOR * price_of_violation(k, resource, now, state, expected, weights)
         cost = before + resize + (price if amount > before * weights.tolerance else 0.0)
         planned_cost = planned + (price if amount > planned * weights.tolerance else 0.0)
-        more = (cost - planned_cost) / mean_use(k, resource, state, expected)
-        state.excess[k, resource] += more - EXPERIENCE_CREDIT
+        state.excess[k, resource] += (cost - planned_cost) / mean_use(k, resource, state, expected)
+        state.compared[k, resource] += 1.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -51,6 +51,11 @@ TARGET_SHARE = 0.5
 than are accepted."""
 
 
+CREDIT, FIRST_CREDIT = 0.2, 3.0
+"""Share of its mean use by which a run may cost more as its class says: a forecast that is not followed looks cheaper
+than it is, since it is never new to a container, and never limited to what the default recommender would give. The
+first is with enough earlier runs to lower CPU, the second with fewer: until then a class errs on the safe side."""
+
 INITIAL_EXCESS, MAX_EXCESS = -60.0, 100.0
 """See `ClassRuns.excess`: its initial value, and its limit on either side."""
 
@@ -114,8 +119,9 @@ class ClassRuns:
     def worth_following(self) -> bool:
         return self.excess <= 0.0
 
-    def charge(self, excess: float) -> None:
-        """Charge a forecast with what it has cost more than the run's own."""
+    def charge(self, excess: float, samples: float) -> None:
+        """Charge forecasts with what they have cost more than the run's own in so many samples."""
+        excess -= samples * (CREDIT if len(self) >= MIN_RUNS_TO_FALL else FIRST_CREDIT)
         self.excess = min(max(self.excess + excess, -MAX_EXCESS), MAX_EXCESS)
 
     def forecast(self, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast | None:

@@ -53,7 +53,7 @@ class PlanState(SlotArrays):
         }
         requests = np.full((EXPERTS + 1, resources), np.nan)
         asked = {"asked": requests, "lately": np.array([requests] * EXPERT_LEAD_SAMPLES)}
-        record = {"record": experts, "chosen": each.astype(np.int64), "excess": each}
+        record = {"record": experts, "chosen": each.astype(np.int64), "excess": each, "compared": each}
         super().__init__(slots, {**counts, **amounts, **own, **control, **asked, **record})
 
     @property

@@ -27,7 +27,7 @@ CURVE = curve_of(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
 def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> None:
     classes = Classes()
     classes.runs(KEY, "main").level = 0.75
-    classes.runs(KEY, "main").charge(12.34)
+    classes.runs(KEY, "main").charge(12.34, 0.0)
     rng = np.random.default_rng(1)
     for _ in range(300):
         levels = np.column_stack([rng.random(240), rng.random(240) * 1e10]).astype(np.float32)
@@ -90,7 +90,7 @@ def test_a_profile_says_whose_runs_are_too_unlike_each_other_to_decide_cpu() -> 
     classes, again = Classes(), Classes()
     for container in ("main", "side"):
         classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
-    classes.runs(KEY, "side").charge(1e9)
+    classes.runs(KEY, "side").charge(1e9, 0.0)
     again.load(KEY, classes.status(KEY)["state"], 1.0)
     why = "workload class: 1 run kept, 30 s each (median); CPU not by them, which would cost more: side"
     assert classes.status(KEY)["why"] == again.status(KEY)["why"] == why

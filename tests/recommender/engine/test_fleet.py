@@ -19,7 +19,7 @@ from recommender.engine.tally import Report
 from recommender.errors import BadInput
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.model import PhaseModel
-from recommender.policies.class_runs import INITIAL_EXCESS, ClassRuns
+from recommender.policies.class_runs import INITIAL_EXCESS, MIN_RUNS_TO_FALL, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import EVERY_SAMPLE
 from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
@@ -126,7 +126,7 @@ def run_through(fleet: Fleet, usage: np.ndarray) -> list[int]:
 
 def test_a_class_whose_runs_are_unlike_each_other_soon_decides_no_longer() -> None:
     """Five cores where half a core is used cost nine times the mean use with each sample: a dozen settle it."""
-    runs = ClassRuns([curve_of(1.0, UNLIKE)])
+    runs = ClassRuns([curve_of(1.0, UNLIKE)] * MIN_RUNS_TO_FALL)
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
     decided_by = run_through(fleet, np.tile([[0.5, 1e9]], (60, 1)))
     member = fleet.members[A]
@@ -140,8 +140,8 @@ def test_a_class_whose_runs_are_unlike_each_other_soon_decides_no_longer() -> No
 def test_a_class_decides_again_once_its_forecasts_would_have_been_cheaper() -> None:
     """The earlier run raised CPU at the same age, which the forecast alone follows two samples late."""
     usage = np.tile([[0.1, 1e9]] * 27 + [[5.0, 1e9]] * 3, (3, 1)).astype(np.float32)
-    runs = ClassRuns([curve_of(1.0, usage)])
-    runs.charge(-INITIAL_EXCESS + 10.0)
+    runs = ClassRuns([curve_of(1.0, usage)] * MIN_RUNS_TO_FALL)
+    runs.charge(-INITIAL_EXCESS + 10.0, 0.0)
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
     decided_by = run_through(fleet, usage)
     assert BY_CLASS not in decided_by[:27]

@@ -15,7 +15,6 @@ from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
 from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LEAST_PRICE, LONG_WINDOW
 from recommender.kernels.plan_steps import (
-    EXPERIENCE_CREDIT,
     GAIN,
     LONG_WINDOW_MARGIN,
     MAX_PRICE_FACTOR,
@@ -205,13 +204,12 @@ def test_the_long_rule_is_chosen_where_the_short_one_often_violates() -> None:
 
 
 def compare(plan: PhasePlan, used_cores: float, class_cores: float, planned_cores: float) -> float:
-    """Excess of a class in one sample of a container at one core, for which both requests are in force, and the credit
-    that it has been given."""
+    """Excess of a class in one sample of a container at one core, for which both requests are in force."""
     plan.state.asked[0, :, CPU] = [planned_cores / FLOOR] * EXPERTS + [class_cores / FLOOR]
     plan.state.lately[0, :, :, CPU] = plan.state.asked[0, :, CPU]
     before = float(plan.state.excess[0, CPU])
     plan.observe(np.zeros(1, np.int64), usage_of([used_cores]), np.zeros(1, np.int64), FOLLOWED)
-    return float(plan.state.excess[0, CPU]) - before + EXPERIENCE_CREDIT
+    return float(plan.state.excess[0, CPU]) - before
 
 
 def test_the_excess_of_a_class_is_counted_in_samples_of_mean_use() -> None:
@@ -221,7 +219,7 @@ def test_the_excess_of_a_class_is_counted_in_samples_of_mean_use() -> None:
     assert compare(plan, used_cores=1.0, class_cores=1.5, planned_cores=1.0) == pytest.approx(0.5)
     assert compare(plan, used_cores=1.0, class_cores=0.9, planned_cores=1.1) == pytest.approx(6.0 - 0.2, rel=1e-3)
     assert compare(plan, used_cores=1.0, class_cores=1.1, planned_cores=0.9) == pytest.approx(0.2 - 6.0, rel=1e-3)
-    assert compare(plan, used_cores=1.0, class_cores=math.nan, planned_cores=0.9) == EXPERIENCE_CREDIT
+    assert compare(plan, used_cores=1.0, class_cores=math.nan, planned_cores=0.9) == 0.0
 
 
 def test_a_resize_counts_against_whoever_wants_it() -> None:
