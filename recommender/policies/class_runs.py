@@ -52,7 +52,7 @@ than are accepted."""
 
 
 CREDIT, FIRST_CREDIT = 0.2, 3.0
-"""Share of its mean use by which a run may cost more as its class says: a forecast that is not followed looks cheaper
+"""Multiple of its mean use by which a run may cost more by its class: a forecast that is not followed looks cheaper
 than it is, since it is never new to a container, and never limited to what the default recommender would give. The
 first is with enough earlier runs to lower CPU, the second with fewer: until then a class errs on the safe side."""
 

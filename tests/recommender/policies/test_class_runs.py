@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.policies.class_runs import MAX_RUNS, MIN_RUNS_TO_FALL, TARGET_SHARE, ClassForecast, ClassRuns, Progress
+from recommender.policies.class_runs import (
+    INITIAL_EXCESS,
+    MAX_EXCESS,
+    MAX_RUNS,
+    MIN_RUNS_TO_FALL,
+    TARGET_SHARE,
+    ClassForecast,
+    ClassRuns,
+    Progress,
+)
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import VIOLATION_TOLERANCE
 from tests.fakes.curves import curve_of
@@ -182,3 +191,22 @@ def test_the_level_adapts_until_violations_are_half_of_those_accepted() -> None:
 
 def test_an_initial_level_outside_its_range_is_clipped() -> None:
     assert [ClassRuns(level=level).level for level in (0.1, 0.6, 1.0)] == [0.5, 0.6, 0.99]
+
+
+@pytest.mark.parametrize(
+    ("runs", "excess"), [(MIN_RUNS_TO_FALL - 1, 40.0 - 10 * 3.0), (MIN_RUNS_TO_FALL, 40.0 - 10 * 0.2)]
+)
+def test_a_class_with_few_runs_may_cost_more_in_ten_samples_before_it_counts(runs: int, excess: float) -> None:
+    of_class = ClassRuns([curve_of(1.0, np.ones((5, 2), np.float32))] * runs)
+    of_class.charge(40.0, 10.0)
+    assert of_class.excess == pytest.approx(INITIAL_EXCESS + excess)
+
+
+def test_a_class_is_worth_following_until_it_has_cost_more_and_soon_judged_anew() -> None:
+    of_class = ClassRuns()
+    of_class.charge(-INITIAL_EXCESS, 0.0)
+    assert of_class.worth_following
+    of_class.charge(1e9, 0.0)
+    assert not of_class.worth_following
+    of_class.charge(-MAX_EXCESS, 0.0)
+    assert of_class.worth_following, "more than that is not held against it"
