@@ -18,7 +18,6 @@ from recommender.engine.classes import Classes, learn_finished_run
 from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.containers import Containers, Member, NewContainer, slots_of
-from recommender.engine.default_requests import follow_default
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import LOWER, TARGET, UPPER
 from recommender.engine.groups import Groups
@@ -337,7 +336,6 @@ class Engine:
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
         needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
-        follow_default(groups, situation.youngest_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
         self._situation, self._railed = situation, apply_rails(situation, options.rails)

@@ -82,9 +82,6 @@ class GroupArrays(SlotArrays):
     history_days: FloatArray = fresh(0.0)
     default_asked_s: FloatArray = fresh(-np.inf)
     """(n, 3, 2): latest estimate of the default recommender, its days of history, and when it was computed."""
-    default_requests: FloatArray = fresh(_UNKNOWN)
-    youngest_s: FloatArray = fresh(np.inf)
-    """(n, 2) and (n,): see `default_requests.follow_default`, and the age of its youngest container then."""
     advised: FloatArray = fresh(_NO_ESTIMATE)
     """(n, 3, 2): last advised target with its band."""
     revision: IntArray = fresh(0)

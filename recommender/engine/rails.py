@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.group_arrays import TARGET
+from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
 from recommender.engine.situation import (
@@ -26,6 +26,10 @@ from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray, i
 from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
+
+POD_LIFETIME_THRESHOLD_S = 12 * 3600.0
+"""From this age on the updater may update a pod within its bounds (upstream:
+`--in-recommendation-bounds-eviction-lifetime-threshold`)."""
 
 Move = Callable[[FloatArray, Situation, RailOptions], FloatArray]
 Explain = Callable[[int, Situation, RailOptions], str]
@@ -162,7 +166,10 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     An unseen peak kills there, and after a kill the default's target has a margin above the bump. Only enough earlier
     runs of the class can rule out a peak; a quiet half day cannot.
     """
-    floor = np.fmax(s.groups.default_requests, s.groups.default_estimate[:, TARGET])[:, MEMORY]
+    requests, estimate = s.groups.requests[:, MEMORY], s.groups.default_estimate[:, :, MEMORY]
+    default, upper = estimate[:, TARGET], estimate[:, UPPER]
+    would_shrink = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | (requests > upper)
+    floor = np.where(would_shrink, default, np.fmax(requests, default))
     return _at_least(target, np.where(s.groups.limits_follow & ~s.evicts & ~s.promised, floor, np.nan))
 
 

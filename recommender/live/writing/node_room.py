@@ -16,7 +16,7 @@ import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
-from recommender.engine.default_requests import POD_LIFETIME_THRESHOLD_S
+from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.rules import limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState

@@ -38,7 +38,6 @@ GROUP: Mapping[str, Any] = {
     "published": NOTHING,
     "established": False,
     "default_estimate": HISTORY,
-    "default_requests": NOTHING,
     "history_days": 1.0,
     "requests": NOTHING,
     "limits_follow": False,

@@ -203,11 +203,15 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"evicts": True, "default_estimate": NO_HISTORY, "history_days": 0.0}, [0.5, 1.5], [],
     ),
     "where limits follow, memory falls no sooner than the default recommender's": (
-        {"limits_follow": True, "requests": (0.5, 4 * GIB), "default_requests": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
+        {"limits_follow": True, "requests": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
     ),
-    "where limits follow, memory falls to the default target in one step": (
+    "where limits follow, memory above the upper bound falls to the default target in one step": (
         {"limits_follow": True, "requests": (0.5, 20 * GIB), "published": (0.5, 20 * GIB),
-         "default_requests": (0.6, 2 * GIB), "less_memory_since_s": 9_000.0},
+         "less_memory_since_s": 9_000.0},
+        [0.5, 2.0], ["limit"],
+    ),
+    "where limits follow, memory falls to the default target after half a day": (
+        {"limits_follow": True, "published": (0.5, 1.5 * GIB), "requests": (0.5, 4 * GIB), "youngest_s": 43_200.0},
         [0.5, 2.0], ["limit"],
     ),
     "where limits follow, the default target is kept after a kill: it is above the bump": (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.engine.default_requests import POD_LIFETIME_THRESHOLD_S
+from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
