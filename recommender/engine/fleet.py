@@ -182,11 +182,10 @@ class Fleet(Containers):
 
     def _judge_class(self, member: Member, excess: float, samples: float) -> None:
         """Charge the class of a container with what its decisions cost more, and follow it no longer, or again."""
-        if (runs := member.runs) is None:
-            return
-        runs.charge(excess, samples)
-        if member.follows != runs.worth_following:
-            member.follows = runs.worth_following
+        if member.runs is not None:
+            member.runs.charge(excess, samples)
+        if member.follows != is_followed(member.runs):
+            member.follows = is_followed(member.runs)
             self.arrays.table[member.slot] = self._table_of(member)
 
     def _from_class(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from recommender.engine.container_arrays import BY_CLASS, BY_EXPERIENCE
@@ -41,9 +39,8 @@ def judge(
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
     by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
-        demand_cores, cores = float(demand[at, CPU]), float(by_class[at])
-        if (runs := fleet.by_slot[int(slots[at])].runs) is not None and not math.isnan(cores):
-            runs.judge(demand_cores > cores * VIOLATION_TOLERANCE, target_violation[CPU])
+        if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
+            runs.judge(bool(demand[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
 
 
 def matches_given(allocated: FloatArray, given: FloatArray) -> BoolArray:
