@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
-from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LEAST_PRICE, LONG_WINDOW
+from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, LEAST_PRICE, LONG_WINDOW
 from recommender.kernels.plan_steps import (
     GAIN,
     LONG_WINDOW_MARGIN,
@@ -222,20 +222,29 @@ def test_the_excess_of_a_class_is_counted_in_samples_of_mean_use() -> None:
     assert compare(plan, used_cores=1.0, class_cores=math.nan, planned_cores=0.9) == 0.0
 
 
-def test_a_resize_counts_against_whoever_wants_it() -> None:
-    plan, slot = plan_of([1.0], [1.0], resize=0.1), np.zeros(1, np.int64)
-    plan.state.samples[0], plan.state.total[0], plan.state.recent[0], plan.state.dwell[0] = (
-        40,
-        40.0 / FLOOR,
-        2.0 / FLOOR,
-        1,
-    )
+def plan_about_to_ask_for_more() -> PhasePlan:
+    """The plan of one container that has used twice what each of its experts requests; a resize costs a tenth."""
+    plan = plan_of([1.0], [1.0], resize=0.1)
+    plan.state.samples[0], plan.state.dwell[0] = 40, 1
+    plan.state.total[0], plan.state.recent[0] = 40.0 / FLOOR, 2.0 / FLOOR
     plan.state.asked[0, :EXPERTS] = 1.0 / FLOOR
+    return plan
+
+
+def test_a_resize_counts_against_whoever_wants_it() -> None:
+    plan, slot = plan_about_to_ask_for_more(), np.zeros(1, np.int64)
+    plan.state.asked[0, EXPERIENCE] = 1.0 / FLOOR
     (cores,) = plan.decide(slot, slot)[:, CPU]
     assert cores > 1.0
     assert plan.state.excess[0, CPU] == pytest.approx(-0.1 * cores)
     plan.decide(slot, slot)
     assert plan.state.excess[0, CPU] == pytest.approx(-0.1 * cores), "it stays as it is"
+
+
+def test_a_resize_is_charged_to_nobody_while_earlier_runs_request_nothing() -> None:
+    plan, slot = plan_about_to_ask_for_more(), np.zeros(1, np.int64)
+    assert plan.decide(slot, slot)[0, CPU] > 1.0
+    assert plan.state.excess[0, CPU] == 0.0
 
 
 def test_the_peak_of_each_block_is_kept_and_a_new_block_replaces_the_oldest() -> None:
