@@ -53,6 +53,14 @@ def in_both(flags: BoolArray) -> BoolArray:
     return flags[..., CPU] & flags[..., MEMORY]
 
 
+class ContainerKey(NamedTuple):
+    """A container as metrics and events name it."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
 class Sample(NamedTuple):
     """What a container used; NaN, never 0, where unknown."""
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from extender.dashboard.job import AMOUNTS, Running
-from recommender.cluster.usage.metrics_api import ContainerKey
-from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
+from recommender.records import CPU, UNKNOWN_PHASE, ContainerKey, FloatArray
 from recommender.units import format_cpu, format_memory, parse_rfc3339_s
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6

@@ -15,10 +15,9 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import RESIZE_PENDING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
-from recommender.records import CPU, MEMORY, Sample, or_nan
+from recommender.records import CPU, MEMORY, ContainerKey, Sample, or_nan
 from recommender.units import format_duration, parse_rfc3339_s
 
 MAX_MESSAGE = 400

@@ -17,9 +17,9 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES
-from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
+from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from recommender.units import WallClock
 
 STARTUP_PERIOD_S = 0.2  # time between refreshes at the start, until everything has been listed

@@ -21,7 +21,7 @@ from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage
+from recommender.cluster.usage.metrics_api import UsageReport, read_usage
 from recommender.engine.journal import Journal
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.engine.recording import Recorder
@@ -33,7 +33,7 @@ from recommender.live.past import PriorHistory
 from recommender.live.service import Timing
 from recommender.live.view.scope import Scope, Shard, parse_shard
 from recommender.policies.constraints import SharedLimits
-from recommender.records import Limits, Sample
+from recommender.records import ContainerKey, Limits, Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import PrometheusPast
@@ -178,8 +178,7 @@ def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
     def samples(now_s: float) -> Iterable[tuple[ContainerKey, Sample]]:
         if prior is not None:
             yield from prior.samples()
-        for place, sample in query.current_usage(now_s).items():
-            yield ContainerKey(*place), sample
+        yield from query.current_usage(now_s).items()
 
     return lambda now_s: UsageReport(samples(now_s))
 

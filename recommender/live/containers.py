@@ -9,13 +9,12 @@ from typing import NamedTuple
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, INPUT_SIZE, ContainerState, Pod
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running, WorkloadKey
 from recommender.engine.tally import Report
 from recommender.live.rules import sharing_policy
 from recommender.live.view.view import MAX_CONTAINERS, SelectedPods, View
 from recommender.live.vpa_state import VpaState
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 
 RETENTION_ROUNDS = 40
 """For how many rounds a removed container can still be looked up: a kill may be reported after its pod is gone."""

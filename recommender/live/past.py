@@ -15,14 +15,13 @@ import numpy as np
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
-from recommender.records import Block, FloatArray, Sample, or_nan
+from recommender.records import Block, ContainerKey, FloatArray, Sample, or_nan
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owner, Owners, PrometheusPast
 from recommender.sources.prometheus_usage import UsageBlock
@@ -99,10 +98,9 @@ class PriorHistory:
             for block in self._past.samples(namespaces, start_s, end_s, self._step_s):
                 self._check_deadline()
                 taken += len(block)
-                keys = [ContainerKey(*name) for name in block.containers]
                 columns = (column.tolist() for column in (block.owner, block.timestamps, block.usage))
                 for owner, at_s, used in zip(*columns, strict=True):
-                    yield keys[owner], Sample(float(at_s), *used)
+                    yield block.containers[owner], Sample(float(at_s), *used)
         except PhasewiseError as error:
             log.warning("history: the latest samples of live containers are incomplete: %s", error)
         log.info("history: %d latest samples from Prometheus", taken)

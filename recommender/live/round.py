@@ -9,7 +9,6 @@ import numpy as np
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import persistence
 from recommender.engine.engine import Engine
@@ -31,7 +30,7 @@ from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU
+from recommender.records import CPU, ContainerKey
 from recommender.units import MonotonicClock, WallClock
 
 

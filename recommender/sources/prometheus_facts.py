@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recommender.records import OOM_EXIT_CODE, RESOURCES, FloatArray
+from recommender.records import OOM_EXIT_CODE, RESOURCES, ContainerKey, FloatArray
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, duration, selected
-from recommender.sources.prometheus_usage import ContainerName, container_name
+from recommender.sources.prometheus_usage import container_name
 from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]
@@ -36,9 +36,9 @@ class Facts:
 
     columns: Mapping[str, Mapping[Key, float]]
     owners: Owners
-    init_containers: Collection[ContainerName]
+    init_containers: Collection[ContainerKey]
 
-    def of(self, containers: Sequence[ContainerName], nodes: Sequence[str | None]) -> dict[str, FloatArray]:
+    def of(self, containers: Sequence[ContainerKey], nodes: Sequence[str | None]) -> dict[str, FloatArray]:
         """float64 (c,) for each of `FACT_COLUMNS`, NaN where unknown; 0 for no limit."""
         found = {}
         for column in FACT_COLUMNS:
@@ -50,7 +50,7 @@ class Facts:
                 found[column] = np.where(np.isnan(found[column]) & ~np.isnan(found["started_at"]), 0.0, found[column])
         return found
 
-    def classes(self, containers: Sequence[ContainerName], class_of: ClassOf) -> tuple[str | None, ...]:
+    def classes(self, containers: Sequence[ContainerKey], class_of: ClassOf) -> tuple[str | None, ...]:
         """The workload class of each container by the controllers of its pod; None without a controller."""
         chains = (list(self.owners.chain(name.namespace, name.pod)) for name in containers)
         return tuple(class_of(chain) if chain else None for chain in chains)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from recommender.records import RESOURCES, FloatArray, IntArray, Sample
+from recommender.records import RESOURCES, ContainerKey, FloatArray, IntArray, Sample
 from recommender.sources.prometheus_api import MAX_SAMPLES_PER_RESPONSE, PrometheusClient, QueryResult, concatenated
 from recommender.sources.prometheus_queries import (
     SCRAPE_COUNT_WINDOW_S,
@@ -26,12 +25,6 @@ REMEASURE_AFTER_S = 3600.0
 """The scrape interval may be changed; a rate window that is too short for it finds no samples."""
 
 
-class ContainerName(NamedTuple):
-    namespace: str
-    pod: str
-    container: str
-
-
 @dataclass(frozen=True, slots=True)
 class UsageBlock:
     """The usage of containers over a time range; rows by time, then by container.
@@ -42,7 +35,7 @@ class UsageBlock:
     `requests`: float64 (n, 2), NaN where unknown.
     """
 
-    containers: tuple[ContainerName, ...]
+    containers: tuple[ContainerKey, ...]
     nodes: tuple[str | None, ...]
     workloads: tuple[str | None, ...]
     owner: IntArray
@@ -53,7 +46,7 @@ class UsageBlock:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def without(self, names: Collection[ContainerName]) -> UsageBlock:
+    def without(self, names: Collection[ContainerKey]) -> UsageBlock:
         """The block without the rows of some containers."""
         kept = np.array([name not in names for name in self.containers], bool)[self.owner]
         rows = (column[kept] for column in (self.owner, self.timestamps, self.usage, self.requests))
@@ -71,7 +64,7 @@ class UsageQuery:
         self._queries = queries
         self._measured_s = math.inf if queries is not None else -math.inf
 
-    def current_usage(self, at_s: float) -> dict[ContainerName, Sample]:
+    def current_usage(self, at_s: float) -> dict[ContainerKey, Sample]:
         """The latest sample of each container, by one query, and three per batch of namespaces.
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
@@ -79,7 +72,7 @@ class UsageQuery:
         if at_s - self._measured_s > REMEASURE_AFTER_S:
             self._queries = None
         queries = self.queries(at_s, at_s)
-        found: dict[ContainerName, Sample] = {}
+        found: dict[ContainerKey, Sample] = {}
         counted = _by_namespace(self.client.instant(queries.containers(), at_s), self.settings)
         for batch in batches(counted, self.settings.series_per_query, self.settings):
             cpu, memory, sampled_at = (
@@ -88,7 +81,7 @@ class UsageQuery:
             )
             for name, cpu_cores in cpu.items():
                 if name in memory and at_s - sampled_at.get(name, -math.inf) <= queries.staleness_s:
-                    found[ContainerName(*name)] = Sample(sampled_at[name], cpu_cores, memory[name])
+                    found[ContainerKey(*name)] = Sample(sampled_at[name], cpu_cores, memory[name])
         return found
 
     def blocks(
@@ -147,8 +140,8 @@ def _by_namespace(result: QueryResult, settings: UsageSettings) -> dict[str, flo
     return {namespace: count for (namespace,), count in result.largest([settings.labels.namespace]).items()}
 
 
-def container_name(labels: Mapping[str, str], names: Labels) -> ContainerName:
-    return ContainerName(labels.get(names.namespace, ""), labels.get(names.pod, ""), labels.get(names.container, ""))
+def container_name(labels: Mapping[str, str], names: Labels) -> ContainerKey:
+    return ContainerKey(labels.get(names.namespace, ""), labels.get(names.pod, ""), labels.get(names.container, ""))
 
 
 def join_block(
@@ -179,7 +172,7 @@ def join_block(
 
 
 def _column(
-    number: Mapping[ContainerName, int], result: QueryResult, names: Labels, **wanted: str
+    number: Mapping[ContainerKey, int], result: QueryResult, names: Labels, **wanted: str
 ) -> tuple[IntArray, FloatArray]:
     """Increasing row keys, and the largest value of each, over the series of numbered containers with some labels.
 
@@ -210,10 +203,10 @@ def _values_at(known: IntArray, values: FloatArray, keys: IntArray) -> FloatArra
 
 
 def _most_common_label(
-    number: Mapping[ContainerName, int], result: QueryResult, names: Labels, label: str | None
+    number: Mapping[ContainerKey, int], result: QueryResult, names: Labels, label: str | None
 ) -> tuple[str | None, ...]:
     """The most common value of a label over the samples of each container."""
-    best: dict[ContainerName, tuple[int, str]] = {}
+    best: dict[ContainerKey, tuple[int, str]] = {}
     counts = np.bincount(result.owner, minlength=len(result.labels)).tolist()
     for count, labels in zip(counts, result.labels, strict=True):
         name = container_name(labels, names)

@@ -17,7 +17,6 @@ from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import TargetRef, Vpa, json_of
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
 from recommender.cluster.vpas.status import Condition, same_status, status_of
 from recommender.cluster.workloads.waiting_pods import Change
@@ -25,7 +24,7 @@ from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerRecommendation, Sample
+from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}

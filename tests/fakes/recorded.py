@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.fleet import Fleet
 from recommender.engine.journal import Journal
 from recommender.engine.lead_time import LeadTime
@@ -16,7 +15,7 @@ from recommender.engine.recording import Recorder
 from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
 from recommender.policies.constraints import SharedLimits
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from tests.fakes.day import HOUR_S, Day
 from tests.fakes.records import MODEL
 

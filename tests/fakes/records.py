@@ -12,7 +12,6 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
 from recommender.cluster.objects.quantities import Pair, parse_quantity
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.cluster.vpas.status import Condition, status_of
@@ -25,7 +24,7 @@ from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods, pods_to_recommend_for
 from recommender.policies.constraints import Room, SharedLimits
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerRecommendation, Sample
+from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 MODEL = models.load(models.BUNDLED)
 MAIN = Group("ns", "job", "main")

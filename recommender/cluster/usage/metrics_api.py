@@ -12,14 +12,8 @@ from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import read_key
 from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from recommender.units import parse_rfc3339_s
-
-
-class ContainerKey(NamedTuple):
-    namespace: str
-    pod: str
-    container: str
 
 
 class UsageReport(NamedTuple):

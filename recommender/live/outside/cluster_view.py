@@ -23,7 +23,7 @@ from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, ProfileStore, read_profile
-from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
+from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, Statuses, WriteReport
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition, is_fetching_history
@@ -43,7 +43,7 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerRecommendation, Sample
+from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,12 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.workloads.waiting_pods import Change
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerRecommendation, Sample
+from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 MAX_CONTAINERS = 64
 """Container names that a VPA gets recommendations for: anybody who may create pods can invent any number of them."""

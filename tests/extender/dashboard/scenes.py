@@ -13,8 +13,7 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from recommender.units import parse_time_s
 from tests.extender.asgi import Client
 

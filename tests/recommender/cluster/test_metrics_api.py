@@ -9,8 +9,8 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
-from recommender.cluster.usage.metrics_api import ContainerKey, read_usage, usage_of
-from recommender.records import Sample
+from recommender.cluster.usage.metrics_api import read_usage, usage_of
+from recommender.records import ContainerKey, Sample
 
 
 def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, ProfileStore, read_profile
-from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
+from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.view.scope import Scope
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.profiles import profile_store
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of

@@ -12,7 +12,6 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.engine.classes import Classes
@@ -23,7 +22,7 @@ from recommender.judging import ClusterRules
 from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
-from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
+from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample, amounts_of
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise

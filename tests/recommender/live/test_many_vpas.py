@@ -11,7 +11,6 @@ import pytest
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.keys import Group
 from recommender.live.outside.model_source import Refusal
@@ -19,7 +18,7 @@ from recommender.live.round import Recommender
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
-from recommender.records import MEMORY, FloatArray, Sample
+from recommender.records import MEMORY, ContainerKey, FloatArray, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender
 
 VPAS = 30

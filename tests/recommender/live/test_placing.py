@@ -13,13 +13,12 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
 from recommender.cluster.objects.vpa import SHARES, Vpa, read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
 from recommender.live.containers import RETENTION_ROUNDS, ContainerIndex, PodSelector
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")

@@ -15,17 +15,16 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
 from recommender.live.past import LOAD_TIMEOUT_S, PriorHistory, _recent_start_s
 from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Block, Sample
+from recommender.records import Block, ContainerKey, Sample
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
 from recommender.sources.prometheus_past import Owner, Owners
-from recommender.sources.prometheus_usage import ContainerName, UsageBlock
+from recommender.sources.prometheus_usage import UsageBlock
 from tests.fakes.records import a_container, pod_of
 
 HOUR_S, DAY_S, GIB = 3600.0, 86400.0, 2.0**30
@@ -38,7 +37,7 @@ def block(pod: str, times_s: Sequence[float], cpu_cores: float, memory_bytes: fl
     """One container with constant usage."""
     n = len(times_s)
     usage = np.tile([cpu_cores, memory_bytes], (n, 1))
-    name = ContainerName("ns", pod, "main")
+    name = ContainerKey("ns", pod, "main")
     times = np.array(times_s, np.int64)
     return UsageBlock((name,), (None,), (None,), np.zeros(n, np.int64), times, usage, np.full((n, 2), np.nan))
 

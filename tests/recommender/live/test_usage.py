@@ -14,10 +14,10 @@ import pytest
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport
+from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.live.outside.cluster_view import ClusterView, InterruptibleUsage
 from recommender.live.view.scope import Scope
-from recommender.records import Sample
+from recommender.records import ContainerKey, Sample
 from tests.fakes.records import a_pod, a_vpa
 
 ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))

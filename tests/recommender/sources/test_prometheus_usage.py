@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from local_cluster.played_http import Asked, Reply, played
 from recommender.errors import Misuse
-from recommender.records import UsageSeries
+from recommender.records import ContainerKey, UsageSeries
 from recommender.sources import prometheus_usage
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
-from recommender.sources.prometheus_usage import ContainerName, UsageQuery, join_block
+from recommender.sources.prometheus_usage import UsageQuery, join_block
 from tests.fakes.prometheus import START_S, SmallCluster, cores, matrix, memory_at, vector
 from tests.recommender.sources.as_series import series_of
 
@@ -113,7 +113,7 @@ def test_current_usage_has_a_sample_per_container_in_any_batches(per_query: int)
         assert len(server.asked) - queries == queries - 1  # the scrape interval is queried once
     names = [("dev", "notebook", "main"), ("ml", "train-2", "main"), ("web", "shop", "main")]
     assert sorted(found) == names
-    assert found[ContainerName(*names[1])] == (END_S - 5, cores(2, END_S), memory_at(2, END_S))
+    assert found[ContainerKey(*names[1])] == (END_S - 5, cores(2, END_S), memory_at(2, END_S))
     assert queries == {100: 5, 2: 8, 1: 11}[per_query]
 
 
