@@ -10,8 +10,9 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -81,7 +82,7 @@ class QueryResult:
         return found
 
 
-class PrometheusClient:
+class PrometheusClient(ExitStack):
     """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
     `url`: may have a path before `/api/v1`.
@@ -101,13 +102,14 @@ class PrometheusClient:
         sleep: Callable[[float], object] = time.sleep,
         clock: MonotonicClock = time.monotonic,
     ) -> None:
+        super().__init__()
         self.url = _checked_url(url)
         self._access = access or Access()
         self._timeout_s = timeout_s
         self._retry = Retry(total=retries, backoff_factor=0.5, backoff_max=MAX_BACKOFF_S, backoff_jitter=0.5)
         self._warn, self._warned = warn, set[str]()
         self._sleep, self._clock = sleep, clock
-        self._session = requests.Session()
+        self._session = self.enter_context(requests.Session())
 
     def instant(self, query: str, at_s: float) -> QueryResult:
         return self._query("query", {"query": query, "time": _timestamp(at_s)})
@@ -147,15 +149,6 @@ class PrometheusClient:
     def series(self, match: str, start_s: float, end_s: float) -> list[Mapping[str, str]]:
         """The labels of each matching series, in about that time; Prometheus only reads its index for this."""
         return [labels for labels in self._metadata("series", match, start_s, end_s) if isinstance(labels, dict)]
-
-    def close(self) -> None:
-        self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> list[Any]:
         parameters = {"match[]": match, "start": _timestamp(start_s), "end": _timestamp(end_s)}
