@@ -134,8 +134,7 @@ def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("it is compressed in another way than NumPy does")
     with bundle.open(info) as member:
-        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
-        return array
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def _read_manifest(text: bytes, path: str) -> dict[str, Any]:
@@ -145,16 +144,10 @@ def _read_manifest(text: bytes, path: str) -> dict[str, Any]:
         raise BadArtifact(f"{path}: not JSON ({error}). {_REMEDY}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND or not isinstance(manifest.get("schema"), int):
         raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_REMEDY}")
-    if manifest["schema"] > SCHEMA:
-        raise BadArtifact(
-            f"{path}: written by a newer Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
-            "Upgrade Phasewise, or train with this version."
-        )
-    if manifest["schema"] < SCHEMA:
-        raise BadArtifact(
-            f"{path}: written by an earlier Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
-            "Train it again with this version."
-        )
+    if (schema := manifest["schema"]) != SCHEMA:
+        newer = ("a newer", "Upgrade Phasewise, or train with this version.")
+        age, remedy = newer if schema > SCHEMA else ("an earlier", "Train it again with this version.")
+        raise BadArtifact(f"{path}: written by {age} Phasewise (schema {schema}, this one reads {SCHEMA}). {remedy}")
     if manifest.pop(CHECKSUM_KEY, None) != _manifest_sha256(manifest):
         raise BadArtifact(f"{path}: damaged, or edited (its checksum does not match). {_REMEDY}")
     return manifest
