@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, Self
 
@@ -106,13 +106,9 @@ class Growth:
         if due_s is not None and now_s >= due_s:
             self._judge(due_s, options)
 
-    def to_state(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_state(cls, state: Mapping[str, Any], source: str) -> Self:
-        """Read what `to_state` wrote; BadInput, whose message begins with `source`, if it is invalid."""
+        """Read the fields as a mapping; BadInput, whose message begins with `source`, if it is invalid."""
         try:
             return cls(**{field.name: _checked_field(field.name, state[field.name]) for field in fields(cls)})
         except (KeyError, TypeError, ValueError) as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from recommender.errors import BadInput
@@ -95,14 +96,11 @@ def _parse_fields(text: str) -> dict[str, str]:
 
 def _number(name: str, value: object) -> float:
     """Convert to float or raise ValueError, also for texts such as 1_000 that only Python accepts."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{name} is not a number")
-    if isinstance(value, str) and ("_" in value or not value.isascii()):
-        raise ValueError(f"{name} is not a number")
-    try:
-        return float(value)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is not a number") from error
+    only_for_python = isinstance(value, str) and ("_" in value or not value.isascii())
+    if isinstance(value, int | float | str) and not isinstance(value, bool) and not only_for_python:
+        with suppress(ValueError, OverflowError):
+            return float(value)
+    raise ValueError(f"{name} is not a number")
 
 
 PodName = tuple[str, str]  # namespace and name
@@ -148,13 +146,9 @@ class Stages:
         if self.name != self.lasting and not 0.0 <= self.since_s - reading.time_s <= MAX_LATE_S:
             self.name, self.since_s = self.lasting, reading.time_s
 
-    def to_state(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self | None:
-        """Read what `to_state` wrote; None if it is invalid, since the pod will report its stage again."""
+        """Read the fields as a mapping; None if it is invalid, since the pod will report its stage again."""
         try:
             since_s, saved_s = float(state["since_s"]), state["saved_s"]
             saved_s = None if saved_s is None else float(saved_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import orjson
 import pytest
@@ -221,7 +222,7 @@ def test_a_restored_growth_continues_like_the_original(curve: list[tuple[float, 
     original = Growth.begin("log", readings[0], OPTIONS)
     for reading in readings[1:cut]:
         original.observe("log", reading, OPTIONS)
-    state = orjson.dumps(original.to_state())
+    state = orjson.dumps(asdict(original))
     assert len(state) < 500
     restored = Growth.from_state(orjson.loads(state), "pod ns/p")
     for reading in readings[cut:]:
@@ -237,13 +238,13 @@ def test_growth_stays_finite_whatever_a_job_reports(reports: list[tuple[float, f
         growth.observe("log", Reading(time_s, value, "score", step), OPTIONS)
         growth.advance(time_s, OPTIONS)
         assert growth.growth is None or 0.0 <= growth.growth < math.inf
-    assert Growth.from_state(orjson.loads(orjson.dumps(growth.to_state())), "pod ns/p") == growth
+    assert Growth.from_state(orjson.loads(orjson.dumps(asdict(growth))), "pod ns/p") == growth
 
 
 @pytest.mark.parametrize(
     "broken", [{"category": "Done"}, {"metric": "size"}, {"scale": -1}, {"value": "much"}, {"mark_s": None}, None]
 )
 def test_a_damaged_saved_state_is_refused(broken: dict[str, object] | None) -> None:
-    state = {} if broken is None else {**growth_of(timed([1.0, 0.5])).to_state(), **broken}
+    state = {} if broken is None else {**asdict(growth_of(timed([1.0, 0.5]))), **broken}
     with pytest.raises(BadInput, match="pod ns/p: the saved progress is invalid"):
         Growth.from_state(state, "pod ns/p")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import orjson
 import pytest
@@ -71,6 +72,6 @@ def test_a_stage_is_read_from_its_name_or_from_other_fields(fields: dict[str, ob
 
 def test_saved_stages_are_restored_and_invalid_ones_are_dropped() -> None:
     stages = Stages("checkpoint", 5.0, 5.0, "train")
-    assert Stages.from_state(orjson.loads(orjson.dumps(stages.to_state()))) == stages
-    for invalid in ({}, stages.to_state() | {"since_s": "x"}, stages.to_state() | {"saved_s": math.nan}):
+    assert Stages.from_state(orjson.loads(orjson.dumps(asdict(stages)))) == stages
+    for invalid in ({}, asdict(stages) | {"since_s": "x"}, asdict(stages) | {"saved_s": math.nan}):
         assert Stages.from_state(invalid) is None

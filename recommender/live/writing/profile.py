@@ -7,6 +7,7 @@ most VPAs changes phase in every round, and statuses must not wait for that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from heapq import nsmallest
 from itertools import islice
 from math import isnan
@@ -287,8 +288,8 @@ def _state(state: VpaState, engine: Engine) -> str:
         "members": {
             f"{member.instance.pod_uid}/{member.instance.container}": keep(engine.fleet, member) for member in members
         },
-        "growth": {uid: growth.to_state() for uid, growth in state.growth.items()},
-        "stages": {uid: stages.to_state() for uid, stages in state.stages.items()},
+        "growth": {uid: asdict(growth) for uid, growth in state.growth.items()},
+        "stages": {uid: asdict(stages) for uid, stages in state.stages.items()},
     }
     content: Json = {
         part: dict(islice((entries | state.unclaimed(part)).items(), MAX_PODS)) for part, entries in known.items()
