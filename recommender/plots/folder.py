@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -23,8 +22,8 @@ def write_plots(
     folder: str | Path,
     *,
     phase_graph: nx.DiGraph[str] | None = None,
-) -> list[Path]:
-    """Write tradeoff.png, a picture of each timeline and, if given, the phase graph; returns the files in this order.
+) -> None:
+    """Write tradeoff.png, a picture of each timeline and, if given, the phase graph.
 
     `folder`: created if it does not exist, or Misuse; pictures of the same name are replaced, other files stay.
     """
@@ -33,18 +32,13 @@ def write_plots(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Misuse(f"{folder}: cannot create this folder ({error.strerror}). Name another one.") from error
-    pictures: dict[str, Callable[[Path], None]] = {}
     if result.containers:
-        pictures["tradeoff"] = partial(draw_tradeoff, summarise(result))
+        draw_tradeoff(summarise(result), target / "tradeoff.png")
     drawn = [timeline for timeline in timelines if len(timeline.timestamps)]
     for number, timeline in enumerate(drawn, start=1):
-        pictures[f"timeline-{number:02d}-{file_name_of(timeline.container)}"] = partial(draw_timeline, timeline)
+        draw_timeline(timeline, target / f"timeline-{number:02d}-{file_name_of(timeline.container)}.png")
     if phase_graph is not None:
-        pictures["phase-graph"] = partial(draw_picture, phase_graph)
-    written = [target / f"{name}.png" for name in pictures]
-    for path, draw in zip(written, pictures.values(), strict=True):
-        draw(path)
-    return written
+        draw_picture(phase_graph, target / "phase-graph.png")
 
 
 def file_name_of(container: str) -> str:

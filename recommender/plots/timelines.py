@@ -18,17 +18,16 @@ from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
 from recommender.report.timeline_data import (
     NOT_DRAWN,
+    UNITS,
     allocation_at,
     change_indices,
     downsampled_indices,
     phase_spans,
     violation_spans,
 )
-from recommender.units import BYTES_PER_GIB
 
 DEFAULT_POLICIES = (OURS, "vpa", "histogram", "static")  # policies drawn if present; more lines would hide each other
 
-_UNITS = (1.0, BYTES_PER_GIB)
 _LABELS = ("CPU, cores", "memory, GiB")
 _TIME_UNITS = ((86400.0, "days", 2.0), (3600.0, "hours", 2.0), (60.0, "minutes", 3.0), (1.0, "seconds", 0.0))
 _MAX_POINTS = 4000
@@ -77,7 +76,7 @@ def draw_traces(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path
 
 def draw_variance(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path) -> None:
     """Draw box plots of CPU and memory per phase (whiskers at 5 % and 95 %), with the phase's share of time."""
-    usage = np.concatenate([series.usage[series.present] for series, _ in traced]) / _UNITS
+    usage = np.concatenate([series.usage[series.present] for series, _ in traced]) / UNITS
     labels = np.concatenate([labels[series.present] for series, labels in traced])
     phases = [int(phase) for phase in np.unique(labels)]
     shares = [f"{phase if phase >= 0 else 'unknown'}\n{np.mean(labels == phase):.0%}" for phase in phases]
@@ -104,7 +103,7 @@ def _plot_usage(
     """Plot usage of one resource on a background of phases."""
     for begin, end, phase in () if labels is None else phase_spans(timestamps, labels):
         axes.axvspan(begin / unit, end / unit, linewidth=0, zorder=0, **_fill(phase))
-    since, used = (timestamps - timestamps[0]) / unit, usage[:, resource] / _UNITS[resource]
+    since, used = (timestamps - timestamps[0]) / unit, usage[:, resource] / UNITS[resource]
     kept = downsampled_indices(used, _MAX_POINTS)
     known = np.pad(~np.isnan(used[kept]), 1)
     alone = known[1:-1] & ~known[:-2] & ~known[2:]  # between two gaps, where there is no line
@@ -128,7 +127,7 @@ def _plot_allocation(axes: Axes, timeline: Timeline, resource: int, name: str, r
     look = look_of(name, list(timeline.decisions))
     changed = change_indices(times, allocation, _MAX_POINTS)
     x = np.append(times[changed], timeline.timestamps[-1]) - timeline.timestamps[0]
-    y = np.append(allocation[changed, resource], allocation[-1, resource]) / _UNITS[resource]
+    y = np.append(allocation[changed, resource], allocation[-1, resource]) / UNITS[resource]
     axes.step(x / unit, y, where="post", color=look.light, linestyle=_dash(look.dash), zorder=4)
     axes.set_ylim(0, max(axes.get_ylim()[1], float(y.max()) * 1.06))
     allocated = allocation_at(timeline.timestamps, times, allocation)[:, resource]

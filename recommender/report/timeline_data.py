@@ -17,7 +17,7 @@ MAX_CHANGES = 1500
 _BINS = 600
 _POINTS_PER_BUCKET = 5
 NOT_DRAWN = "ground.truth"  # the same line as the usage
-_UNITS = (1.0, BYTES_PER_GIB)
+UNITS = (1.0, BYTES_PER_GIB)
 
 
 def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Sequence[str] = ()) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _line(timeline: Timeline, resource: int) -> dict[str, list[Any]]:
     values = timeline.usage[:, resource]
     kept = downsampled_indices(values, MAX_POINTS)
     since = timeline.timestamps[kept] - timeline.timestamps[0]
-    return {"t": since.tolist(), "v": _rounded(values[kept] / _UNITS[resource])}
+    return {"t": since.tolist(), "v": _rounded(values[kept] / UNITS[resource])}
 
 
 def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[
     allocated = allocation_at(timeline.timestamps, times, allocation)
     return {
         "t": (times[kept] - timeline.timestamps[0]).tolist(),
-        "v": [_rounded(allocation[kept, resource] / _UNITS[resource]) for resource in (CPU, MEMORY)],
+        "v": [_rounded(allocation[kept, resource] / UNITS[resource]) for resource in (CPU, MEMORY)],
         "short": [
             violation_spans(timeline.timestamps, timeline.usage[:, resource], allocated[:, resource], _BINS)
             for resource in (CPU, MEMORY)

@@ -39,11 +39,11 @@ def size_of(path: Path) -> tuple[int, int]:
 def test_a_dry_run_writes_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
     sequences = [runs_of(timeline) for timeline in RUN.timelines]
     graph = to_networkx(PhaseGraph.fit(sequences, 5))
-    written = write_plots(RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph)
+    write_plots(RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph)
+    written = sorted((tmp_path / "new" / "plots").iterdir())
     assert [path.name for path in written] == [
-        "tradeoff.png", "timeline-01-team-a-script-alert-x-script-red.png", "phase-graph.png",
+        "phase-graph.png", "timeline-01-team-a-script-alert-x-script-red.png", "tradeoff.png",
     ]  # fmt: skip
-    assert sorted(written) == sorted((tmp_path / "new" / "plots").iterdir())
     assert all(size_of(path)[0] >= 1200 for path in written)
 
 
@@ -127,7 +127,8 @@ def test_an_infinite_slack_is_not_drawn() -> None:
 
 def test_without_a_judged_container_no_picture_is_written(tmp_path: Path) -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (), {})
-    assert write_plots(empty, (), tmp_path) == []
+    write_plots(empty, (), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
