@@ -217,7 +217,7 @@ class Engine:
                 if running is None:
                     self.running.pop(instance, None)
                     self._shares.forget(instance, now_s)
-                    self._kills.forget(instance)
+                    self._kills.learned.discard(instance)
                     if instance not in self.fleet.members:  # members are removed after their last samples
                         self.groups.leave([instance])
                 else:
@@ -398,7 +398,7 @@ class Engine:
                 gone.append(member.instance)
                 with report.guard(member.instance):
                     if running is not None:
-                        killed = self._kills.is_learned(member.instance)
+                        killed = member.instance in self._kills.learned
                         report.runs += learn_finished_run(
                             self.classes, self.fleet, member, running, now_s, killed=killed
                         )

@@ -51,14 +51,8 @@ class Kills:
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
         self._stepped = False
-        self._learned: set[Instance] = set()
-
-    def is_learned(self, instance: Instance) -> bool:
-        """Whether the class of a container has learned its kill."""
-        return instance in self._learned
-
-    def forget(self, instance: Instance) -> None:
-        self._learned.discard(instance)
+        self.learned: set[Instance] = set()
+        """Containers whose kill their class has learned."""
 
     def learn(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Add kills to the memory of their classes, before the restarts reset how far the runs had come.
@@ -72,9 +66,9 @@ class Kills:
                 workload = None if member is None else member.workload
                 if member is None or workload is None or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
                     continue
-                if kill.instance in self._learned:
+                if kill.instance in self.learned:
                     continue
-                self._learned.add(kill.instance)
+                self.learned.add(kill.instance)
                 if self._had_raised_memory(kill, now_s):
                     continue
                 key = WorkloadKey(kill.instance.namespace, workload)
