@@ -50,9 +50,6 @@ class Groups:
         self._history_of: dict[Instance, HistogramAggregate] = {}
         self._free: list[int] = []
 
-    def __len__(self) -> int:
-        return len(self.slots)
-
     def add(self, group: Group, start: GroupStart, now_s: float, memory_margin: float) -> None:
         """Add a new group with what is known of it.
 

@@ -157,8 +157,7 @@ def _requested(pod: Pod, names: Collection[str]) -> FloatArray:
 
 def _sum(amounts: Sequence[Amounts]) -> FloatArray:
     """float64 (2,): sum of cores and of bytes; a missing amount counts as 0."""
-    total: FloatArray = np.fmax(0.0, amounts).sum(axis=0) if amounts else NOTHING
-    return total
+    return np.fmax(0.0, amounts).sum(axis=0) if amounts else NOTHING
 
 
 def _updater_acts(pod: Pod, wanted: Sequence[ContainerRecommendation], now_s: float) -> bool:

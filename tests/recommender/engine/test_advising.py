@@ -85,5 +85,5 @@ def test_a_group_added_since_the_last_step_has_no_explanation_yet() -> None:
     driver.containers.clear()
     driver.step()
     driver.engine.groups.add(SIDE, Memory().group(SIDE), driver.now_s, MARGIN)
-    assert len(driver.engine.groups) == 17, "its arrays are longer than those of the step"
+    assert len(driver.engine.groups.slots) == 17, "its arrays are longer than those of the step"
     assert driver.engine.why(SIDE).policy == "none"

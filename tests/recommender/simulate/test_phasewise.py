@@ -165,7 +165,7 @@ def test_runs_are_not_repeated_and_have_a_memory_limit_if_limits_follow(
 def test_the_engine_forgets_a_run_in_the_round_after_its_end(bundled: PhaseModel) -> None:
     """Only the last of three runs is still known."""
     _, engine = played(runs(3), bundled)
-    assert len(engine._engine.groups) == 1
+    assert len(engine._engine.groups.slots) == 1
 
 
 def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
