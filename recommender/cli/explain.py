@@ -117,13 +117,8 @@ def _vpa(engine: Engine, groups: list[Group]) -> Json:
     for group in groups:
         estimate = engine.targets[group].estimate
         bounds = {"lowerBound": estimate.lower, "target": estimate.target, "upperBound": estimate.upper}
-        entries.append(
-            {"containerName": group.container}
-            | {
-                bound: {"cpu": f"{amount[CPU]:.3f}", "memory": f"{amount[MEMORY]:.0f}"}
-                for bound, amount in bounds.items()
-            }
-        )
+        amounts = {bound: {"cpu": f"{of[CPU]:.3f}", "memory": f"{of[MEMORY]:.0f}"} for bound, of in bounds.items()}
+        entries.append({"containerName": group.container, **amounts})
     return {"recommendation": {"containerRecommendations": entries}}
 
 

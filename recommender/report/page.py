@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 import jinja2
@@ -157,9 +158,5 @@ def _container_rows(summary: Summary) -> list[ContainerRow]:
     by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
     if len(by_rank) <= MAX_CONTAINERS:
         return sorted(by_rank, key=lambda row: -row.rank)
-    kept = {row.container: row for row in summary.most_harmed(MAX_CONTAINERS // 2)}
-    for row in by_rank:
-        if len(kept) == MAX_CONTAINERS:
-            break
-        kept.setdefault(row.container, row)
-    return sorted(kept.values(), key=lambda row: -row.rank)
+    first = {row.container: row for row in (*summary.most_harmed(MAX_CONTAINERS // 2), *by_rank)}
+    return sorted(islice(first.values(), MAX_CONTAINERS), key=lambda row: -row.rank)

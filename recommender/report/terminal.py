@@ -112,12 +112,9 @@ def _opening(summary: Summary) -> RenderableType:
 
 
 def _policy_tables(summary: Summary, width: int) -> list[Table]:
-    wide = width >= _MIN_WIDTH_OF_ONE_TABLE
-    groups: list[_Columns] = (
-        [[*_VIOLATION_COLUMNS, *_AMOUNT_COLUMNS, *_RESIZE_COLUMNS]]
-        if wide
-        else [[*_VIOLATION_COLUMNS, *_RESIZE_COLUMNS], _AMOUNT_COLUMNS]
-    )
+    groups: list[_Columns] = [[*_VIOLATION_COLUMNS, *_RESIZE_COLUMNS], _AMOUNT_COLUMNS]
+    if width >= _MIN_WIDTH_OF_ONE_TABLE:
+        groups = [[*_VIOLATION_COLUMNS, *_AMOUNT_COLUMNS, *_RESIZE_COLUMNS]]
     if summary.prices.any_given:
         groups.append(_MONEY_COLUMNS)
     return [_policy_table(summary, columns) for columns in groups]

@@ -86,8 +86,7 @@ def read_target(ref: Fields) -> TargetRef:
 
 
 def _read_bound(resources: Fields) -> Limits:
-    cpu, memory = resources.quantity("cpu"), resources.quantity("memory")
-    return (cpu or None, memory or None)
+    return resources.quantity("cpu") or None, resources.quantity("memory") or None
 
 
 def _read_policy(policy: Fields) -> ContainerPolicy:

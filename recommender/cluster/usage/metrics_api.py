@@ -12,7 +12,7 @@ from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import read_key
 from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
-from recommender.records import ContainerKey, Sample
+from recommender.records import RESOURCES, ContainerKey, Sample
 from recommender.units import parse_rfc3339_s
 
 
@@ -80,13 +80,10 @@ def _read_pod(raw: Fields) -> dict[ContainerKey, Sample]:
         raise BadField("timestamp", "is missing")
     for container in raw.children("containers"):
         usage = container.child("usage")
-        cpu_cores, memory_bytes = usage.quantity("cpu"), usage.quantity("memory")
-        if cpu_cores is None and memory_bytes is None:
+        amounts = [usage.quantity(resource) for resource in RESOURCES]
+        if amounts == [None, None]:
             continue
         key = ContainerKey(namespace, pod, container.required("name"))
-        samples[key] = Sample(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+        used = (math.nan if amount is None or amount < 0 else amount for amount in amounts)
+        samples[key] = Sample(timestamp_s, *used)
     return samples
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None or value < 0 else value

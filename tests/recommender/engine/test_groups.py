@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.group_arrays import HOUR_S, KEPT_CHANGES, PEAK_DAYS, GroupArrays
+from recommender.engine.group_arrays import KEPT_CHANGES, PEAK_DAYS, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
 from recommender.engine.seen import GroupStart, Memory
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import HistogramAggregate, empty_histograms
 from recommender.records import MEMORY, Block
+from recommender.units import SECONDS_PER_HOUR
 from tests.recommender.engine.worked import (
     GIB,
     MAIN,
@@ -119,8 +120,8 @@ def test_changes_count_for_an_hour_and_the_first_target_is_not_one() -> None:
     ]
     assert changed == [True, False, True]
     assert changes(groups, NOW_S + 2.0)[0] == [1, 0], "CPU only: memory stayed"
-    assert changes(groups, NOW_S + 2.0 + HOUR_S)[0] == [1, 0]
-    assert changes(groups, NOW_S + 3.0 + HOUR_S)[0] == [0, 0]
+    assert changes(groups, NOW_S + 2.0 + SECONDS_PER_HOUR)[0] == [1, 0]
+    assert changes(groups, NOW_S + 3.0 + SECONDS_PER_HOUR)[0] == [0, 0]
 
 
 def test_a_target_counts_as_changed_if_any_resource_was_published_before() -> None:
@@ -161,7 +162,7 @@ def test_a_reused_slot_keeps_nothing_of_its_former_group() -> None:
     slot = groups.slots[MAIN]
     groups.arrays.killed_s[slot], groups.arrays.established[slot] = NOW_S, True
     groups.remove(MAIN)
-    assert len(groups) == 0 and not groups.arrays.alive.any()
+    assert not groups.slots and not groups.arrays.alive.any()
     groups.add(SIDE, memory.group(SIDE), NOW_S, MARGIN)
     assert groups.slots == {SIDE: slot}
     fresh = Groups()
