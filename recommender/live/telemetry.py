@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter as Counts
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
+from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -43,6 +44,8 @@ class Telemetry:
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
+        self._counter, self._gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._seconds = partial(Histogram, registry=registry, buckets=DURATION_BUCKETS_S)
         self._unserved = Unserved(registry)
         self._add_round_metrics()
         self._add_object_metrics()
@@ -50,21 +53,12 @@ class Telemetry:
         self._add_model_metrics()
         self._add_process_metrics(shards)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
-
-    def _seconds(self, name: str, text: str, *labels: str, buckets: Sequence[float] = DURATION_BUCKETS_S) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
-
     # -- metrics ---------------------------------------------------------------------------------------------------
 
     def _add_round_metrics(self) -> None:
         self.rounds = self._counter("phasewise_rounds", "Rounds finished.")
         self.round_s = self._seconds("phasewise_round_seconds", "Duration of a round.")
-        self.step_s = self._seconds("phasewise_round_step_seconds", "Duration of a round's step.", "step")
+        self.step_s = self._seconds("phasewise_round_step_seconds", "Duration of a round's step.", ["step"])
         age = self._gauge("phasewise_last_round_age_seconds", "Time since a round finished.")
         age.set_function(lambda: self._stopwatch() - self._finished_s)
         judged = "Samples compared with the request, or with the target where it is not applied."
@@ -82,8 +76,8 @@ class Telemetry:
         self.problems = self._gauge("phasewise_problems", "Objects with a problem in the last round.")
         self.unreadable = self._gauge("phasewise_unreadable_objects", "Watched objects that cannot be parsed.")
         self.containers = self._gauge("phasewise_containers", "Live containers.")
-        self.vpas = self._gauge("phasewise_vpas", "VPAs by the kind of their recommendation.", "state")
-        self.checkpoints = self._counter("phasewise_checkpoint_writes", "Writes of checkpoints.", "outcome")
+        self.vpas = self._gauge("phasewise_vpas", "VPAs by the kind of their recommendation.", ["state"])
+        self.checkpoints = self._counter("phasewise_checkpoint_writes", "Writes of checkpoints.", ["outcome"])
         self.checkpoints_waiting = self._gauge("phasewise_checkpoints_waiting", "VPAs whose checkpoint is overdue.")
         for outcome in ("written", "failed"):
             self.checkpoints.labels(outcome)
@@ -94,43 +88,43 @@ class Telemetry:
         self.resizes = self._seconds("phasewise_resize_seconds", resized, buckets=RESIZE_BUCKETS_S)
         self.lead_s = self._gauge("phasewise_lead_time_seconds", "How long before a phase its target is published.")
         self.deferred_s = self._gauge("phasewise_resize_deferred_seconds", "Age of the oldest deferred resize.")
-        self.rails = self._gauge("phasewise_guard_rails", "Containers of VPAs whose target the rail changes.", "rail")
+        self.rails = self._gauge("phasewise_guard_rails", "Containers of VPAs whose target the rail changes.", ["rail"])
         self.next_phase_forecasts = self._counter(
-            "phasewise_next_phase_forecasts", "Forecasts of the next phase, by outcome.", "outcome"
+            "phasewise_next_phase_forecasts", "Forecasts of the next phase, by outcome.", ["outcome"]
         )
         for outcome in ("hit", "miss"):
             self.next_phase_forecasts.labels(outcome)
-        self.samples_refused = self._counter("phasewise_samples_refused", "Implausible samples and kills.", "why")
-        self.violating = self._counter("phasewise_violating_samples", "Of these, those above it x 1.05.", "resource")
+        self.samples_refused = self._counter("phasewise_samples_refused", "Implausible samples and kills.", ["why"])
+        self.violating = self._counter("phasewise_violating_samples", "Of these, those above it x 1.05.", ["resource"])
         self.slack_ratio = self._gauge(
             "phasewise_slack_ratio",
             "Request (or target where it is not applied) beyond use, divided by use, in the last round.",
-            "resource",
+            ["resource"],
         )
         self.violation_ratio = self._gauge(
             "phasewise_violation_ratio",
             "Share of recent samples in violation, not counting those that limits, quotas or nodes explain; mean over "
             "VPA containers.",
-            "resource",
+            ["resource"],
         )
 
     def _add_model_metrics(self) -> None:
-        self.model_info = self._gauge("phasewise_model_info", "The model in use.", "origin", "hash")
+        self.model_info = self._gauge("phasewise_model_info", "The model in use.", ["origin", "hash"])
         age = self._gauge("phasewise_model_age_seconds", "Time since the model was written; NaN if unknown.")
         age.set_function(lambda: self._clock() - self._written_s)
         self.model_refused = self._gauge("phasewise_model_refused", "1 while a newer model is refused.")
-        self.model_changes = self._counter("phasewise_model_changes", "Models adopted or refused.", "outcome")
+        self.model_changes = self._counter("phasewise_model_changes", "Models adopted or refused.", ["outcome"])
         for outcome in ("adopted", "refused"):
             self.model_changes.labels(outcome)
 
     def _add_process_metrics(self, shards: int) -> None:
         self.leader = self._gauge("phasewise_leader", "1 while this process may write.")
         self._gauge("phasewise_shards", "Number of shards; each should have a leader.").set(shards)
-        self._gauge("phasewise_build_info", "The version.", "version").labels(__version__).set(1)
+        self._gauge("phasewise_build_info", "The version.", ["version"]).labels(__version__).set(1)
         self.requests = self._counter(
-            "phasewise_api_requests", "Requests to the API server; code 0: no answer.", "verb", "code"
+            "phasewise_api_requests", "Requests to the API server; code 0: no answer.", ["verb", "code"]
         )
-        self.request_s = self._seconds("phasewise_api_request_seconds", "Time to an answer.", "verb")
+        self.request_s = self._seconds("phasewise_api_request_seconds", "Time to an answer.", ["verb"])
 
     # -- updates ---------------------------------------------------------------------------------------------------
 
