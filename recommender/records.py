@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import add, attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,15 +212,19 @@ class ContainerRecommendation:
     limits: tuple[AppliedLimit, ...] = ()  # the limits that changed the target, in order
 
 
-def _sums(left: Any, right: Any) -> Iterator[Any]:
-    """The fields of two tallies added up, pairs element by element."""
-    values = attrgetter(*left.__slots__)  # `astuple` would copy them one by one
-    for one, other in zip(values(left), values(right), strict=True):
-        yield tuple(map(add, one, other)) if isinstance(one, tuple) else one + other
+class _Summed:
+    """Records that are added up field by field, pairs element by element."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __add__(self, other: Self) -> Self:
+        values = attrgetter(*self.__slots__)  # `astuple` would copy them one by one
+        pairs = zip(values(self), values(other), strict=True)
+        return type(self)(*(tuple(map(add, a, b)) if isinstance(a, tuple) else a + b for a, b in pairs))
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(_Summed):
     """How one policy did on one container (or, summed, on many) over the judged samples.
 
     Two-element tuples are (cpu, memory), in core-seconds and byte-seconds: containers of different steps add up.
@@ -236,12 +240,9 @@ class Tally:
     oom_events: int = 0  # maximal runs of memory samples above the allocation
     resizes: int = 0  # decisions that changed the allocation, not counting the first one of a container
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*_sums(self, other))
-
 
 @dataclass(frozen=True, slots=True)
-class RunTally:
+class RunTally(_Summed):
     """How one run (or, summed, many) fared; pairs are core-seconds and byte-seconds."""
 
     runs: int = 0  # of those with a memory limit, above which use kills
@@ -250,9 +251,6 @@ class RunTally:
     declared: tuple[float, float] = (0.0, 0.0)
     reserved: tuple[float, float] = (0.0, 0.0)
     lost: tuple[float, float] = (0.0, 0.0)  # repeated work and restarts, at the allocation after each kill
-
-    def __add__(self, other: RunTally) -> RunTally:
-        return RunTally(*_sums(self, other))
 
     @property
     def killed_run_share(self) -> float | None:
