@@ -74,7 +74,7 @@ def train(
     detector, count = fit_detector(series, options, facts["cycle_samples"], progress)
     facts |= {
         "seed": options.seed,
-        "epochs": int(detector.encoder.n_epochs_),
+        "epochs": len(detector.encoder.errors_),
         "reconstruction_error": float(min(detector.encoder.errors_)),
     }
     if count is not None:

@@ -62,10 +62,6 @@ class ConditionalRBM:
     errors_: NDArray[np.float64] = field(init=False, default_factory=lambda: np.empty(0))
     validation_errors_: NDArray[np.float64] = field(init=False, default_factory=lambda: np.empty(0))
 
-    @property
-    def n_epochs_(self) -> int:
-        return len(self.errors_)
-
     def fit(
         self, values: ArrayLike, segments: ArrayLike, *, progress: Callable[[int, int], object] = lambda *_: None
     ) -> ConditionalRBM:

@@ -237,8 +237,8 @@ def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_be
     )
     errors = encoder.validation_errors_
     best = int(np.argmin(errors))
-    assert len(errors) == encoder.n_epochs_ == best + 3 < 60
-    assert reports == [(n + 1, 60) for n in range(encoder.n_epochs_)]
+    assert len(errors) == len(encoder.errors_) == best + 3 < 60
+    assert reports == [(n + 1, 60) for n in range(len(encoder.errors_))]
     _, held_out = hold_out(segments, 2, HELD_OUT_FRACTION, 0)
     held_out_errors = Trainer(encoder, values, held_out).reconstruction_errors(held_out)
     assert held_out_errors.mean() == pytest.approx(errors[best], rel=1e-12)
@@ -273,7 +273,7 @@ def test_the_state_is_restored_to_the_last_bit(dtype: str, shape: tuple[int, int
     values, segments = walk(30, n_features), np.array([0, 30])
     encoder = ConditionalRBM(n_hidden, lag, max_epochs=2, delay=1, dtype=dtype).fit(values, segments)
     loaded = ConditionalRBM.from_state(encoder.to_state())
-    assert (loaded.n_hidden, loaded.lag, loaded.delay, loaded.n_epochs_) == (n_hidden, lag, 1, encoder.n_epochs_)
+    assert (loaded.n_hidden, loaded.lag, loaded.delay, len(loaded.errors_)) == (n_hidden, lag, 1, len(encoder.errors_))
     assert np.array_equal(loaded.transform(values, segments), encoder.transform(values, segments))
     assert all(
         np.array_equal(a, b) for a, b in zip(encoder.to_state().values(), loaded.to_state().values(), strict=True)
