@@ -32,13 +32,9 @@ class Change(NamedTuple):
 
 def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
     """Apply all changes or none: `Invalid` if the pod has been scheduled or replaced, or cannot be resized."""
-    api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resize_patch(pod, changes))
-
-
-def resize_patch(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """The JSON Patch, with tests for UID and node."""
-    return [
+    patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/nodeName", "value": None},  # an absent field equals null
         *({"op": "replace", "path": each.path, "value": FORMATS[each.resource](each.amount)} for each in changes),
     ]
+    api.patch(path_of(PODS, *pod.key, "resize"), patch)

@@ -80,11 +80,8 @@ class ClusterView(View):
         self._unreadable_usage: Mapping[str, str] = {}
         self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue()
         self._finished: deque[Pod] = deque(maxlen=MAX_FINISHED_PODS)
-        self._targets = Targets(
-            self._pods,
-            self.workloads,
-            Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
-        )
+        scales = Scales(api, time.monotonic, random.Random())  # noqa: S311 - jitter
+        self._targets = Targets(self._pods, self.workloads, scales)
         self._writer = VpaWriter(api, time.time)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import REQUESTS_ONLY
-from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
+from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_waiting
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
@@ -118,12 +120,17 @@ def test_a_changed_request_moves_towards_its_target_and_not_above_the_declared_o
 
 
 def test_the_patch_applies_only_to_the_same_pod_and_while_it_has_no_node() -> None:
-    assert resize_patch(pending({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]) == [
-        {"op": "test", "path": "/metadata/uid", "value": "uid-waits"},
-        {"op": "test", "path": "/spec/nodeName", "value": None},
-        {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "370m"},
-        {"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "1Gi"},
-    ]
+    api = create_autospec(Api, instance=True)
+    resize_waiting(api, pending({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)])
+    api.patch.assert_called_once_with(
+        "/api/v1/namespaces/ns/pods/waits/resize",
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "uid-waits"},
+            {"op": "test", "path": "/spec/nodeName", "value": None},
+            {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "370m"},
+            {"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "1Gi"},
+        ],
+    )
 
 
 # -- which pods are resized, and when ----------------------------------------------------------------------------------
