@@ -106,8 +106,7 @@ class AutoVpaController:
             self._retry_s.pop(name, None)
             self._logged.pop(name, None)
             return
-        workloads, vpas = self._view.workloads(name), self._view.vpas(name)
-        changes = Planner(namespace, workloads, vpas, self._recommender, self._view).plan()
+        changes = Planner(namespace, self._recommender, self._view).plan()
         failed = dict(self._apply(changes))
         problems = {about: text for about, text in {**changes.notes, **failed}.items() if text}
         log_problems(log, problems, self._logged.pop(name, {}))

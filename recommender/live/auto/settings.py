@@ -53,7 +53,9 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
     While there are problems the mode is `Off`: an invalid annotation may have been meant to restrict us.
     """
     annotations = {**namespace, **workload}
-    problems = [f"{name} is no annotation of ours" for name in sorted(annotations) if _is_unknown_bound(name)]
+    bounds = {name for name in annotations if name.startswith(("phasewise.dev/min-", "phasewise.dev/max-"))}
+    unknown = bounds - {MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY}  # a typo such as min-cpus would go unnoticed
+    problems = [f"{name} is no annotation of ours" for name in sorted(unknown)]
     mode = annotations.get(MODE, Settings().mode)
     if mode not in MODES:
         problems.append(f"{MODE}: {_short(mode)} is none of {', '.join(MODES)}")
@@ -89,12 +91,6 @@ def _parse_bounds(
         problems.append(" is more than ".join(f"{name}: {_short(given[name])}" for name in names))
         return None, None
     return low, high
-
-
-def _is_unknown_bound(name: str) -> bool:
-    """`phasewise.dev/min-cpus`: a typo that would otherwise go unnoticed."""
-    known = (MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY)
-    return name.startswith(("phasewise.dev/min-", "phasewise.dev/max-")) and name not in known
 
 
 def _short(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from recommender.cluster.errors import ClusterError
-from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
 from recommender.cluster.workloads.auto import Namespace
@@ -45,19 +45,12 @@ class Planner:
     Where a lookup by `view` raises a ClusterError, the VPA of that workload stays as it is.
     """
 
-    def __init__(
-        self,
-        namespace: Namespace,
-        workloads: Mapping[Ref, Workload],
-        vpas: Mapping[ObjectKey, Vpa],
-        recommender: str,
-        view: AutoView,
-    ) -> None:
-        self._namespace, self._workloads, self._vpas = namespace, workloads, vpas
-        self._recommender, self._view = recommender, view
+    def __init__(self, namespace: Namespace, recommender: str, view: AutoView) -> None:
+        self._namespace, self._recommender, self._view = namespace, recommender, view
+        self._workloads, self._vpas = view.workloads(namespace.name), view.vpas(namespace.name)
         foreign = []
         self._ours: dict[str, list[Vpa]] = defaultdict(list)  # by the UID of the workload
-        for vpa in sorted(vpas.values(), key=lambda vpa: (vpa.created_s, vpa.key)):
+        for vpa in sorted(self._vpas.values(), key=lambda vpa: (vpa.created_s, vpa.key)):
             if vpa.owner is not None and is_managed_by(vpa, recommender):
                 self._ours[vpa.owner.uid].append(vpa)
             else:

@@ -63,10 +63,10 @@ class Server:
 
 @dataclass
 class World:
-    """A namespace, its workloads, and the VPAs on a fake API server."""
+    """Replaces `AutoView`: a namespace, its workloads, and the VPAs on a fake API server."""
 
     namespace: Namespace = field(default_factory=lambda: Namespace(TEAM, ON, {}))
-    workloads: dict[Ref, Workload] = field(default_factory=dict)
+    known: dict[Ref, Workload] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
     scalable: frozenset[str] = frozenset()
     in_place: bool = True
@@ -74,19 +74,21 @@ class World:
     scaled: dict[Ref, str] = field(default_factory=dict)
 
     def add(self, *workloads: Workload) -> World:
-        self.workloads |= {workload.ref: workload for workload in workloads}
+        self.known |= {workload.ref: workload for workload in workloads}
         return self
 
     def create_user_vpa(self, name: str, kind: str, target: str, api_version: str = "batch/v1") -> None:
         reference = {"apiVersion": api_version, "kind": kind, "name": target}
         self.server.create("", {"metadata": {"name": name, "namespace": TEAM}, "spec": {"targetRef": reference}})
 
-    @property
-    def vpas(self) -> dict[ObjectKey, Vpa]:
+    def workloads(self, _: str) -> Mapping[Ref, Workload]:
+        return self.known
+
+    def vpas(self, _: str = TEAM) -> dict[ObjectKey, Vpa]:
         return {vpa.key: vpa for vpa in map(read_vpa, self.server.vpas.values())}
 
     def plan(self) -> VpaChanges:
-        return Planner(self.namespace, self.workloads, self.vpas, "phasewise", self).plan()
+        return Planner(self.namespace, "phasewise", self).plan()
 
     def scalers(self, _: str) -> Mapping[Ref, str]:
         return self.scaled
@@ -122,7 +124,7 @@ class World:
 
     def only_vpa(self) -> Vpa:
         self.reconcile()
-        (vpa,) = self.vpas.values()
+        (vpa,) = self.vpas().values()
         return vpa
 
     def edit(self, name: str, **spec: Any) -> None:

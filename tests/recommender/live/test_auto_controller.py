@@ -15,7 +15,6 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.workloads.auto import Namespace
-from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.auto.controller import INITIAL_BACKOFF_S, MAX_BACKOFF_S, RESYNC_INTERVAL_S, AutoVpaController
 from recommender.live.auto.settings import MODE
 from recommender.live.auto.view import AutoView
@@ -31,7 +30,7 @@ class Setup:
     def __init__(self, server: Server | None = None) -> None:
         self.world = world = World(server=server or Server())
         self.is_scalable, self.has_in_place, self.live_pods = world.is_scalable, world.has_in_place, world.live_pods
-        self.scalers = world.scalers
+        self.scalers, self.workloads = world.scalers, world.workloads
         self.now_s, self.leads, self.changed_namespaces = 0.0, True, {TEAM}
         self.outdated_vpas: dict[ObjectKey, Vpa] | None = None
         self.registry = CollectorRegistry()
@@ -54,11 +53,8 @@ class Setup:
     def namespace(self, name: str) -> Namespace | None:
         return self.world.namespace if name == TEAM else None
 
-    def workloads(self, _: str) -> Mapping[Ref, Workload]:
-        return self.world.workloads
-
     def vpas(self, _: str) -> Mapping[ObjectKey, Vpa]:
-        return self.world.vpas if self.outdated_vpas is None else self.outdated_vpas
+        return self.world.vpas() if self.outdated_vpas is None else self.outdated_vpas
 
     def reconcile_at(self, at_s: float, *, changed: bool = False) -> list[str]:
         """Reconcile at this time; returns the VPAs that exist afterwards."""

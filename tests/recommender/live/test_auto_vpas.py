@@ -175,7 +175,7 @@ def test_a_name_taken_by_a_users_vpa_is_avoided() -> None:
     assert name.startswith("a-")
     assert name.endswith(".job")
     assert other == "a.job"
-    assert world.vpas[ObjectKey(TEAM, name)].target.name == "a"
+    assert world.vpas()[ObjectKey(TEAM, name)].target.name == "a"
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_the_vpa_of_a_finished_job_stays_and_that_of_a_deleted_one_is_left_to_th
     world = World().add(a_workload("Job", "a"))
     world.reconcile()
     assert world.add(a_workload("Job", "a", finished=True)).vpa_names() == ["a.job"]
-    world.workloads.clear()
+    world.known.clear()
     assert world.vpa_names() == ["a.job"]
 
 
@@ -318,7 +318,7 @@ def worlds(draw: st.DrawFn) -> World:
 def label_of(world: World, workload: Workload) -> str | None:
     """Its own label, else that of its JobSet, else that of its namespace."""
     owner = workload.owner
-    job_set = world.workloads.get(Ref.of(owner)) if owner is not None and owner.kind == "JobSet" else None
+    job_set = world.known.get(Ref.of(owner)) if owner is not None and owner.kind == "JobSet" else None
     inherited = None if job_set is None else job_set.labels.get(AUTO)
     return workload.labels.get(AUTO, inherited or world.namespace.labels.get(AUTO))
 
@@ -327,14 +327,14 @@ def label_of(world: World, workload: Workload) -> str | None:
 @given(worlds(), worlds())
 def test_reconciling_converges_and_no_workload_has_two_vpas(world: World, later: World) -> None:
     world.reconcile()
-    world.namespace, world.workloads = later.namespace, later.workloads
+    world.namespace, world.known = later.namespace, later.known
     theirs = {name for name in world.server.vpas if name.startswith("theirs")}
     last = world.reconcile()
     assert theirs <= world.server.vpas.keys(), "a user's VPA is never removed"
-    targets = [(vpa.target.kind, vpa.target.name) for vpa in world.vpas.values() if is_managed_by(vpa, "phasewise")]
+    targets = [(vpa.target.kind, vpa.target.name) for vpa in world.vpas().values() if is_managed_by(vpa, "phasewise")]
     assert len(targets) == len(set(targets))
-    for vpa in world.vpas.values():
-        workload = world.workloads.get(Ref.of(vpa.target))
+    for vpa in world.vpas().values():
+        workload = world.known.get(Ref.of(vpa.target))
         if is_managed_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
             assert label_of(world, workload) == "true"
             problem = "" if workload.kind in WELL_KNOWN else NOT_SCALABLE

@@ -145,7 +145,7 @@ def test_a_mode_of_the_namespace_that_would_evict_a_job_is_not_used_for_the_job(
     world = World().add(job({"requests": {"cpu": "1"}}), a_workload("Deployment", "web"))
     world.namespace = type(world.namespace)(world.namespace.name, world.namespace.labels, {MODE: "Recreate"})
     world.reconcile()
-    assert {vpa.key.name: vpa.update_mode for vpa in world.vpas.values()} == {
+    assert {vpa.key.name: vpa.update_mode for vpa in world.vpas().values()} == {
         "bert.job": "Initial",
         "web.deployment": "Recreate",
     }
