@@ -29,6 +29,9 @@ VALUE_COLUMNS = (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
 
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""Type of names and labels: few texts, each in many rows."""
+
 _VALUE, _LABEL = "value ", "label "
 
 

@@ -22,6 +22,7 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
+    TEXT,
     VALUE_COLUMNS,
     Origins,
     RawSamples,
@@ -32,7 +33,6 @@ from recommender.sources.base import (
 )
 from recommender.sources.mapping import UNITS_OF
 
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 NULL_VALUES = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
 """Texts that are read as missing in numeric columns."""
 
@@ -268,7 +268,7 @@ def _encode(check: _RowCheck, raw: str) -> pa.DictionaryArray:
     try:
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
-        return column.unify_dictionaries().cast(_DICTIONARY).combine_chunks()
+        return column.unify_dictionaries().cast(TEXT).combine_chunks()
     except pa.ArrowException as error:  # lists, structs, or bytes that are not UTF-8
         problem, file = f"a column of type {column.type} is not text", check.origins.locate(check.first)[0]
         raise BadInput(problem, remedy="Write names as text in UTF-8.", file=file, column=raw) from error

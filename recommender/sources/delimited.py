@@ -9,6 +9,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.base import Reader
+from recommender.sources.base import TEXT, Reader
 from recommender.sources.columns import NULL_VALUES, Resolve, Roles, refuse_repeated_names, table_reader, text_remedy
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
@@ -164,18 +165,13 @@ def _refuse_truncated(last: pa.Table, name: str, last_column: str, file: Path, n
 
 
 def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
-    types: dict[str, pa.DataType] = dict.fromkeys(
-        (*roles.names, *roles.labels.values()), pa.dictionary(pa.int32(), pa.string())
-    )
+    types: dict[str, pa.DataType] = dict.fromkeys((*roles.names, *roles.labels.values()), TEXT)
     time = roles.time[0]
-    first = dict(zip(header.arrow_names, header.first_row, strict=False)).get(time, "")
-    try:
-        float(first)
+    types[time] = pa.string()
+    with suppress(ValueError):
+        float(dict(zip(header.arrow_names, header.first_row, strict=False)).get(time, ""))
         types[time] = pa.float64()
-    except ValueError:
-        types[time] = pa.string()
-    types.update(dict.fromkeys(roles.number_columns, pa.float64()))
-    return types
+    return types | dict.fromkeys(roles.number_columns, pa.float64())
 
 
 def _unreadable(file: Path, header: Header | None, error: Exception, roles: Roles | None = None) -> BadInput:

@@ -30,6 +30,7 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
+    TEXT,
     listed,
 )
 from recommender.sources.paths import UNFINISHED_SUFFIX
@@ -47,13 +48,12 @@ PART_S = 6 * 3600
 
 _PLAN, _PLAN_SCHEMA = "plan.json", 2
 
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
     [
         ("timestamp", pa.int64()),
-        *((name, _TEXT) for name in NAME_COLUMNS),
+        *((name, TEXT) for name in NAME_COLUMNS),
         *((name, pa.float64()) for name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)),
-        *((name, _TEXT) for name in LABEL_COLUMNS),
+        *((name, TEXT) for name in LABEL_COLUMNS),
     ]
 )
 
@@ -311,7 +311,7 @@ def _writer(file: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             yield writer.write_table
         return
-    plain = pa.schema([(field.name, pa.string() if field.type == _TEXT else field.type) for field in schema])
+    plain = pa.schema([(field.name, pa.string() if field.type == TEXT else field.type) for field in schema])
     compression = "gzip" if file.name.endswith(".gz") else None
     with pa.output_stream(file, compression=compression) as sink, pacsv.CSVWriter(sink, plain) as writer:
         yield lambda table: writer.write_table(table.cast(plain))
