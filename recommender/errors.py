@@ -39,12 +39,8 @@ class BadInput(PhasewiseError):
             half = MAX_PROBLEM_CHARS // 2
             problem = f"{problem[:half]} ... {problem[-half:]}"
         self.problem, self.remedy, self.file, self.row, self.column = problem, remedy, file, row, column
-        place = [str(file)] if file is not None else []
-        if row is not None:
-            place.append(f"row {row}")
-        if column is not None:
-            place.append(f"column {column!r}")
-        where = ", ".join(place)
+        place = (("{}", file), ("row {}", row), ("column {!r}", column))
+        where = ", ".join(words.format(given) for words, given in place if given is not None)
         super().__init__(f"{where + ': ' if where else ''}{problem}. {remedy}")
 
 

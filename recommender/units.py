@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -41,13 +42,12 @@ def parse_duration_s(text: str) -> float:
     """
     stripped = text.strip()
     parts = _DURATION.findall(stripped)
+    seconds = math.nan
     if parts and "".join(number + unit for number, unit in parts) == stripped:
         seconds = sum(float(number) * _TIME_S[unit] for number, unit in parts)
     else:
-        try:
+        with suppress(ValueError):
             seconds = float(stripped)
-        except ValueError:
-            seconds = math.nan
     if not 0.0 < seconds <= MAX_DURATION_S:
         raise Misuse(f"{text!r} is not a duration. Write a positive one such as 15s, 10m or 1h30m.")
     return seconds
@@ -72,16 +72,11 @@ def parse_time_s(text: str) -> float:
     >>> parse_time_s("1970-01-02T00:00Z"), parse_time_s("86400")
     (86400.0, 86400.0)
     """
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = parse_rfc3339_s(text)
-        except ValueError:
-            seconds = math.nan
-    if not math.isfinite(seconds):
-        raise Misuse(f"{text!r} is not a time. Write one such as 2026-05-01T12:00Z, or unix seconds.")
-    return seconds
+    for parse in (float, parse_rfc3339_s):
+        with suppress(ValueError):
+            if math.isfinite(seconds := parse(text)):
+                return seconds
+    raise Misuse(f"{text!r} is not a time. Write one such as 2026-05-01T12:00Z, or unix seconds.")
 
 
 def parse_rfc3339_s(text: str) -> float:
