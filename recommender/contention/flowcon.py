@@ -102,7 +102,8 @@ class FlowCon:
         """Run algorithm 1; returns the limit of each job as a share of the worker. Call it only when `is_due`."""
         if jobs.keys() != self.members.keys():
             self.interval_s = self.options.interval_s
-            self.members = {name: self.members.get(name) or _new(seen, now_s) for name, seen in jobs.items()}
+            new = {name: Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0) for name, seen in jobs.items()}
+            self.members = {name: self.members.get(name, member) for name, member in new.items()}
         for name, member in self.members.items():
             if member.measure(now_s, jobs[name], self.capacity_cores):
                 member.classify(self.options.alpha)
@@ -125,7 +126,3 @@ class FlowCon:
                 member.limit = max(share, least)
             elif member.state is LearningState.NEW and all_known and total > 0.0:
                 member.limit = share
-
-
-def _new(seen: Measured, now_s: float) -> Member:
-    return Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0)

@@ -28,7 +28,7 @@ MIN_THROTTLED_SAMPLES = 2
 THROTTLED_DEMAND_FACTOR = 1.5
 """Demand of a throttled container as a multiple of its usage: a limit that is far too low is overcome in a few runs."""
 
-_UNKNOWN = np.full(2, np.nan)
+UNKNOWN = np.full(2, np.nan)
 
 
 class ContainerArrays(SlotArrays):
@@ -52,13 +52,13 @@ class ContainerArrays(SlotArrays):
     sampled_s: FloatArray = fresh(-np.inf)
     sample_interval_s: FloatArray = fresh(0.0)
     """Time of its latest sample (unix seconds), and the smoothed interval between samples."""
-    used: FloatArray = fresh(_UNKNOWN)
+    used: FloatArray = fresh(UNKNOWN)
     """(n, 2): usage of that sample."""
     cycle: IntArray = fresh(0)
-    cycle_cpu_cores: FloatArray = fresh(_UNKNOWN)
+    cycle_cpu_cores: FloatArray = fresh(UNKNOWN)
     """Number of the clock cycle of the latest sample; (n, 2): peak CPU in that cycle and in the previous one."""
-    requests: FloatArray = fresh(_UNKNOWN)
-    limits: FloatArray = fresh(_UNKNOWN)
+    requests: FloatArray = fresh(UNKNOWN)
+    limits: FloatArray = fresh(UNKNOWN)
     """(n, 2): NaN where absent."""
     input_size: FloatArray = fresh(np.nan)
     """Size of the input of its run; NaN if unknown."""
@@ -83,7 +83,7 @@ class ContainerArrays(SlotArrays):
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)
     """`UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`."""
-    wanted: FloatArray = fresh(_UNKNOWN)
+    wanted: FloatArray = fresh(UNKNOWN)
     """(n, 2): the decision."""
     least_bytes: FloatArray = fresh(0.0)
     """What killed runs of its class are known to need, while the class gives no bound; 0 without any."""

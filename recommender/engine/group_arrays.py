@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import NO_GROUP
+from recommender.engine.container_arrays import NO_GROUP, UNKNOWN
 from recommender.kernels.histogram import DAY_S
 from recommender.kernels.samples import record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
-
-HOUR_S = 3600.0
+from recommender.units import SECONDS_PER_HOUR
 
 KILL_FLOOR_TTL_S = 7 * DAY_S
 """How long the floor after an OOM kill holds: a weekly job meets the same stage again."""
@@ -24,7 +23,7 @@ KILL_FLOOR_TTL_S = 7 * DAY_S
 PEAK_DAYS = 8
 """Days of memory peaks that are kept, as many as the default recommender's."""
 
-NODE_FULL_S = HOUR_S
+NODE_FULL_S = SECONDS_PER_HOUR
 """How long a node counts as full after a deferred resize, where the updater evicts the pod for it."""
 
 KEPT_CHANGES = 64
@@ -33,7 +32,6 @@ KEPT_CHANGES = 64
 LOWER, TARGET, UPPER = 0, 1, 2
 """Rows of an estimate, float64 (3, 2)."""
 
-_UNKNOWN = np.full(2, np.nan)
 _NO_ESTIMATE = np.full((3, 2), np.nan)
 
 
@@ -50,9 +48,9 @@ class GroupArrays(SlotArrays):
     shares: BoolArray = fresh(False)
     evictable: BoolArray = fresh(True)
     """See `keys.Rules`."""
-    published: FloatArray = fresh(_UNKNOWN)
+    published: FloatArray = fresh(UNKNOWN)
     """(n, 2): the target in force before limits of users and operators; NaN for none."""
-    given: FloatArray = fresh(_UNKNOWN)
+    given: FloatArray = fresh(UNKNOWN)
     """(n, 2): the same after all limits, as containers get it."""
     changed_s: FloatArray = fresh(np.full((2, KEPT_CHANGES), np.nan))
     """(n, 2, KEPT_CHANGES): when each resource of it changed, latest first, unix seconds; NaN before."""
@@ -73,7 +71,7 @@ class GroupArrays(SlotArrays):
     """A mature container has determined the CPU target."""
     costly: BoolArray = fresh(False)
     """A kill of one of its containers, or of its last one, costs more than usual."""
-    requests: FloatArray = fresh(_UNKNOWN)
+    requests: FloatArray = fresh(UNKNOWN)
     """(n, 2): largest requests among its containers."""
     deferred_since_s: FloatArray = fresh(np.inf)
     last_deferred_s: FloatArray = fresh(-np.inf)
@@ -135,7 +133,7 @@ class GroupArrays(SlotArrays):
         """
         if number <= 0:
             return np.ones((len(self), 2), bool)
-        return now_s - self.changed_s[:, :, min(number, KEPT_CHANGES) - 1] <= HOUR_S
+        return now_s - self.changed_s[:, :, min(number, KEPT_CHANGES) - 1] <= SECONDS_PER_HOUR
 
     def track_memory_demand(self, memory_bytes: FloatArray, now_s: float) -> None:
         """Record the memory wanted now, float64 (n,), to know for how long less has been wanted."""

@@ -14,13 +14,7 @@ import numpy as np
 from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
-from recommender.engine.situation import (
-    DOUBTS,
-    LITTLE_HISTORY,
-    NO_DOUBT,
-    TOO_MANY_VIOLATIONS,
-    Situation,
-)
+from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, TOO_MANY_VIOLATIONS, Situation
 from recommender.kernels.group_demand import YOUNG_HEADROOM
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray, in_either
 from recommender.units import BYTES_PER_MIB, counted
@@ -31,16 +25,13 @@ POD_LIFETIME_THRESHOLD_S = 12 * 3600.0
 """From this age on the updater may update a pod within its bounds (upstream:
 `--in-recommendation-bounds-eviction-lifetime-threshold`)."""
 
-Move = Callable[[FloatArray, Situation, RailOptions], FloatArray]
-Explain = Callable[[int, Situation, RailOptions], str]
-
 
 class Rail(NamedTuple):
     """One rail: `move` returns the targets, `explain` says why that of a group, by its slot, was moved."""
 
     name: str
-    move: Move
-    explain: Explain | str
+    move: Callable[[FloatArray, Situation, RailOptions], FloatArray]
+    explain: Callable[[int, Situation, RailOptions], str] | str
 
 
 def apply_rails(situation: Situation, options: RailOptions) -> list[FloatArray]:

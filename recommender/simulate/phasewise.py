@@ -82,17 +82,14 @@ class Phasewise(SimulatedRecommender):
     def recommend(self, observed: RoundInput) -> Recommended:
         """Recommendations that changed."""
         now_s, report = observed.round.now_s, Report()
-        groups, containers = self._changed_groups(observed), self._changed_containers(observed)
-        seen = Seen(groups, containers, self._samples(observed), self._kills(observed))
+        gone = dict.fromkeys(self._groups[number] for number in self._gone)
+        groups = {**gone, **self._new_groups(observed.round)}
+        seen = Seen(groups, self._changed_containers(observed), self._samples(observed), self._kills(observed))
         self._gone = list(observed.round.ended)
         self._engine.step(now_s, seen, report)
         self.problems |= report.problems
         self._unpublished.update(map(self._number.__getitem__, self._engine.retargeted))
         return self._publish(self._unpublished, now_s)
-
-    def _changed_groups(self, observed: RoundInput) -> dict[Group, Rules | None]:
-        gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._gone}
-        return gone | self._new_groups(observed.round)
 
     def _new_groups(self, now: Round) -> dict[Group, Rules]:
         return {

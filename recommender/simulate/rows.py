@@ -32,8 +32,6 @@ GC_THRESHOLD = 1_000_000
 """Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
 time."""
 
-ModelFor = Callable[[str], PhaseModel | None]
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -43,7 +41,7 @@ class Cluster:
     `history`, earlier runs that are not judged.
     """
 
-    model_for: ModelFor
+    model_for: Callable[[str], PhaseModel | None]
     options: ReplayOptions
     rules: ClusterRules
     step_s: float

@@ -12,8 +12,6 @@ from requests.auth import HTTPBasicAuth
 from recommender.errors import Misuse
 from recommender.files import read_secret
 
-Signer = Callable[[PreparedRequest], PreparedRequest]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -45,7 +43,7 @@ class Access:
             if file is not None and not file.is_file():
                 raise Misuse(f"--{option.replace('_', '-')} {file}: there is no such file. Check the path.")
 
-    def credentials(self) -> Signer | None:
+    def credentials(self) -> Callable[[PreparedRequest], PreparedRequest] | None:
         """What authenticates the next request; None without credentials."""
         if self.bearer_token_file is not None:
             token = read_secret(self.bearer_token_file, "--bearer-token-file")

@@ -156,7 +156,7 @@ def test_runs_are_not_repeated_and_have_a_memory_limit_if_limits_follow(
     none, has = np.empty(0, np.int64), np.array([[1.0, 4 * GIB]])
     observed = RoundInput(Round(START, none, none, [0], []), np.empty((0, 2)), [], has, [])
     engine = Phasewise(runs(1), [bundled], rules(20.0, limits), STEP_S, 6, Options(), Classes())
-    (group,), (running,) = engine._changed_groups(observed).values(), engine._changed_containers(observed).values()
+    (group,), (running,) = engine._new_groups(observed.round).values(), engine._changed_containers(observed).values()
     assert group is not None and running is not None
     assert (group.limits_follow, group.repeats) == (limits == "follow", False)
     assert running.limits == pytest.approx((math.nan, limit_bytes), nan_ok=True)
