@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, attrgetter
 from typing import Any, NamedTuple, Self
@@ -276,6 +276,9 @@ class ContainerReplay:
 MARKS = ("asked", "applied", "deferred", "killed")
 """Events of a container: a resize is due (outside the bounds), applied, deferred; the container is OOM-killed."""
 
+Reason = tuple[float, Sequence[tuple[str, str]]]
+"""When a target was published, in unix seconds, and labels and sentences that say why it is what it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Played:
@@ -286,6 +289,7 @@ class Played:
     # int64 (d,) unix seconds of the first sample for which each amount was in force, float64 (d, 2) cores and bytes.
     decisions: tuple[IntArray, FloatArray]
     marks: Mapping[str, IntArray] = field(default_factory=dict)  # unix seconds of events by name, see `MARKS`
+    reasons: Sequence[Reason] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +306,9 @@ class Timeline:
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
     # Why the last decision is what it is, for each policy that can explain it.
     explanations: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    # Unix seconds of events by policy and name, for the policies of the simulated cluster; see `MARKS`.
+    # For policies of the simulated cluster: unix seconds of events by policy and name, see `MARKS`.
     marks: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    reasons: Mapping[str, Sequence[Reason]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def replay_container(
         decisions=decisions,
         explanations=explanations,
         marks={name: one.marks for name, one in simulated.items()},
+        reasons={name: one.reasons for name, one in simulated.items()},
     )
 
 

@@ -191,6 +191,7 @@ def command(
             cluster.cluster_rules(bundled=bundled),
             engine=cluster.engine_options(bundled=bundled),
             history=earlier,
+            explains="page" in outputs,
         )
         played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
         seen = seen_in_training(model, series)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recommender.engine.containers import Member
@@ -39,3 +39,11 @@ class Why:
     """Name and explanation of each rail that acted, in order."""
     default: Amounts = (math.nan, math.nan)
     """Cores and bytes: the default recommender's target; NaN if it has none."""
+
+    def words(self) -> Iterator[tuple[str, str]]:
+        """Labels and sentences for a reader: who decided and how, and each rail."""
+        yield "policy", self.policy
+        if self.rule:
+            yield "rule", self.rule
+        for rail, text in self.rails:
+            yield "guard rail", f"{rail}: {text}"

@@ -218,7 +218,7 @@
       pointAt(Math.min(Math.max(scene.time + share * line.length, 0), line.length));
     });
     legend(line);
-    reasons(line);
+    reasons(line, line.length);
   }
 
   function pointAt(time) {
@@ -236,6 +236,7 @@
       if (at >= 0) parts.push(`${data.policies[i].name} ${amount(own.v[0][at])} cores, ${amount(own.v[1][at])} GiB`);
     }
     readout.textContent = parts.join(" · ");
+    reasons(line, time);
   }
 
   function legend(line) {
@@ -259,11 +260,15 @@
     }
   }
 
-  function reasons(line) {
+  // Of policies of the simulated cluster the reasons for the target at this time, of others those for the last decision.
+  function reasons(line, time) {
     const section = byId("why");
     section.replaceChildren();
-    if (!line.why.length) html("p", section, "No policy gave a reason for this container.");
-    for (const { policy, facts } of line.why) {
+    const cards = Object.entries(line.reasons).map(([i, { t, v }]) => {
+      const at = lastIndexAt(t, time);
+      return { policy: data.policies[i].name, facts: at < 0 ? [] : [["since", duration(t[at])], ...v[at]] };
+    });
+    for (const { policy, facts } of [...cards, ...line.why]) {
       const card = html("div", section);
       html("h4", card, policy);
       const list = html("dl", card);
@@ -272,6 +277,7 @@
         html("dd", list, value);
       }
     }
+    if (!section.children.length) html("p", section, "No policy gave a reason for this container.");
   }
 
   for (const box of boxes) {

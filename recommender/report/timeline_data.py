@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Timeline
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Reason, Timeline
 from recommender.report.page_words import fact_pairs
 from recommender.units import BYTES_PER_GIB
 
@@ -36,6 +36,7 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
         "phases": [] if timeline.labels is None else phase_spans(timeline.timestamps, timeline.labels),
         "allocations": {str(i): _steps(timeline, *timeline.decisions[name]) for i, name in drawn},
         "marks": {str(i): marks for i, name in drawn if (marks := _marks(timeline, timeline.marks.get(name, {})))},
+        "reasons": {str(i): _reasons(timeline, told) for i, name in drawn if (told := timeline.reasons.get(name))},
         "why": [
             {"policy": name, "facts": fact_pairs(timeline.explanations[name])}
             for name in reasons_of or policies
@@ -67,6 +68,13 @@ def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[
 def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[int]]:
     start, length = int(timeline.timestamps[0]), int(timeline.timestamps[-1] - timeline.timestamps[0])
     return {what: event_offsets_s(times, start, length, _BINS) for what, times in marks.items() if len(times)}
+
+
+def _reasons(timeline: Timeline, reasons: Sequence[Reason]) -> dict[str, list[Any]]:
+    """Each reason once, from when on it holds."""
+    told = [reason for before, reason in pairwise([(0.0, ()), *reasons]) if reason[1] != before[1]]
+    start_s = int(timeline.timestamps[0])
+    return {"t": [max(0, round(at_s) - start_s) for at_s, _ in told], "v": [words for _, words in told]}
 
 
 def _rounded(values: FloatArray) -> list[float | None]:

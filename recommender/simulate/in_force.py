@@ -17,7 +17,7 @@ from recommender.engine.group_arrays import TARGET
 from recommender.judging import ClusterRules
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits, in_both
+from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits, Reason, in_both
 from recommender.simulate.clock import Recommended, Round
 
 
@@ -26,12 +26,13 @@ class Outcome:
     """What happened to one container.
 
     `amounts` are its allocations in cores and bytes, `positions` the sample from which each was in force; `marks` the
-    times of other events, by name, in unix seconds.
+    times of other events, by name, in unix seconds; `reasons` those of targets, if the recommender gives any.
     """
 
     positions: list[int] = field(default_factory=list)
     amounts: list[tuple[float, float]] = field(default_factory=list)
     marks: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MARKS})
+    reasons: Sequence[Reason] = ()
 
 
 def constrained(estimates: FloatArray, maximum: Limits = NO_LIMITS) -> tuple[FloatArray, FloatArray]:

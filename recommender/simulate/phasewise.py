@@ -21,7 +21,7 @@ from recommender.engine.tally import Report
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, UsageSeries, amounts_of
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, Reason, UsageSeries, amounts_of
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
 from recommender.simulate.playing import has_no_limit
@@ -32,7 +32,7 @@ class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
     There is a model for each trace; `fleet` decides CPU, if it is the same one for all. More is learned into `classes`;
-    `problems` are failures, by object.
+    `problems` are failures, by object; with `explains`, `reasons` are those of the targets of each trace.
     """
 
     def __init__(
@@ -45,6 +45,8 @@ class Phasewise(SimulatedRecommender):
         options: Options,
         classes: Classes,
         fleet: type[Fleet] = Fleet,
+        *,
+        explains: bool = False,
     ) -> None:
         self._traces, self._maximum = traces, _largest_node(traces)
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
@@ -69,6 +71,7 @@ class Phasewise(SimulatedRecommender):
         self._unpublished: set[int] = set()
         self._gone: list[int] = []
         self.problems: dict[str, str] = {}
+        self._explains, self.reasons = explains, [list[Reason]() for _ in traces]
 
     def expect(self, now: Round, has: FloatArray) -> Recommended:
         """Recommendations for the traces that begin, by the earlier runs of their classes; they have no node yet."""
@@ -135,8 +138,9 @@ class Phasewise(SimulatedRecommender):
         slots = [self._engine.groups.slots[group] for group in groups]
         uncapped, bounds = constrained(self._engine.groups.arrays.advised[slots], self._maximum)
         targets = uncapped[:, TARGET].tolist(), bounds[:, TARGET].tolist()
-        for group, target, given in zip(groups, *targets, strict=True):
-            self._engine.published(group, target, given, now_s)
+        for number, group, target, given in zip(numbers, groups, *targets, strict=True):
+            if self._engine.published(group, target, given, now_s) and self._explains:
+                self.reasons[number].append((now_s, tuple(self._engine.why(group).words())))
         return Recommended(numbers, bounds)
 
 

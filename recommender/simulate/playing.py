@@ -58,6 +58,7 @@ def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | No
         run=judge_run(series.usage, trace.declared, positions, amounts, lasting_s, rules, limits_of(trace, rules)),
         decisions=(series.timestamps[positions], amounts),
         marks={name: np.array(outcome.marks[name], np.int64) for name in MARKS},
+        reasons=outcome.reasons,
     )
 
 

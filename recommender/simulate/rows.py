@@ -38,7 +38,8 @@ class Cluster:
     """How the rows are played, in rounds of `step_s`.
 
     `model_for` returns the model of a container by name; it is required for the rows of `FLEETS`. Classes learn from
-    `history`, earlier runs that are not judged.
+    `history`, earlier runs that are not judged. With `explains` the rows of `FLEETS` give reasons, for a tenth of the
+    time.
     """
 
     model_for: Callable[[str], PhaseModel | None]
@@ -47,6 +48,7 @@ class Cluster:
     step_s: float
     engine: Options
     history: Sequence[UsageSeries] = ()
+    explains: bool = False
 
 
 @contextmanager
@@ -102,22 +104,20 @@ def _outcomes(
     models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
     if name == CLASS_RUNS:  # which uses no model
         models = models[:1] * len(models)
-    cycle_samples = cluster.options.samples_per_cycle(cluster.step_s)
+    classes, cycle_samples = Classes(), cluster.options.samples_per_cycle(cluster.step_s)
 
-    def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], classes: Classes) -> Phasewise:
-        return Phasewise(
-            of, models, cluster.rules, cluster.step_s, cycle_samples, cluster.engine, classes, FLEETS[name]
-        )
+    def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], *, explains: bool = False) -> Phasewise:
+        rules, step_s, options = cluster.rules, cluster.step_s, cluster.engine
+        return Phasewise(of, models, rules, step_s, cycle_samples, options, classes, FLEETS[name], explains=explains)
 
-    classes = Classes()
     if earlier := _judgeable_traces(cluster.history, cluster.options):
-        learning = phasewise(earlier, models[:1] * len(earlier), classes)
+        learning = phasewise(earlier, models[:1] * len(earlier))
         play(earlier, learning, cluster.rules, cluster.step_s)
         problems |= learning.problems
-    row = phasewise(traces, models, classes)
+    row = phasewise(traces, models, explains=cluster.explains)
     outcomes = play(traces, row, cluster.rules, cluster.step_s, advance)
     problems |= row.problems
-    return outcomes
+    return [replace(outcome, reasons=why) for outcome, why in zip(outcomes, row.reasons, strict=True)]
 
 
 def _judgeable_traces(series: Sequence[UsageSeries], options: ReplayOptions) -> list[Trace]:

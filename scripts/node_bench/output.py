@@ -64,7 +64,7 @@ def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: flo
             axes.set(
                 xlabel="seconds since the first job was submitted", xlim=(0, 1.02 * max(row.batch_s for row in rows))
             )
-        panels[-1, 2].set(xlabel="seconds since the start of its pod")
+        panels[-1, 2].set(xlabel="seconds since the last job started")
         handles = panels[0][1].get_lines()
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         save(figure, path)
@@ -95,13 +95,13 @@ def _one_job(axes: Axes, row: Figures, most_cores: float) -> None:
         if until_s - since_s > room_s:  # else the names would overlap
             axes.text(since_s, 1.12 * most_cores, f" {stage}", rotation=90, va="top", fontsize=6, color=SOFT)
     axes.set_ylim(0, 1.15 * most_cores)
-    axes.set_title(_job_title(row), fontsize=_TITLE)
+    axes.set_title(_raised(row), fontsize=_TITLE)
     grid(axes, "y")
 
 
-def _job_title(row: Figures) -> str:
+def _raised(row: Figures) -> str:
     found = row.rises
     if not found.stages:
-        return "the last job"
+        return "no stage to raise for"
     by = f", {found.lead_s:.0f} s" if found.ahead else ""
-    return f"the last job; {found.ahead} of {found.stages} raised ahead{by}"
+    return f"{found.ahead} of {found.stages} stages raised ahead{by}"

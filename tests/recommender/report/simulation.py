@@ -129,17 +129,15 @@ def simulate_container(rng: np.random.Generator, name: str, samples: int) -> tup
     decisions = {policy: (timestamps[starts], given) for policy, given in by_policy.items()}
     decisions["ground.truth"] = (timestamps[4:], filled[4:])
     why = {
-        "phasewise": {
-            "phase": int(phase[-1]), "context": "phase 2, age 3, previous 3", "count": 412, "quantile": 0.97,
-            "correction": 1.04, "target_violation": 0.05,
-        },
         "histogram": {"percentile": 0.9, "margin": 1.15, "confidence": 0.4, "lines": ["cpu p90 1.2", "memory p90 4Gi"]},
     }  # fmt: skip
     asked = timestamps[starts[::2]]
     marks = {"phasewise": {"asked": asked, "applied": asked + 60, "deferred": asked[:0], "killed": timestamps[[90]]}}
+    told = [("policy", "phase.plan"), ("rule", "80% that phase 2 starts within 40 s; it needs 1.1 cores")]
+    reasons = {"phasewise": [(float(timestamps[10]), told[:1]), (float(timestamps[samples // 2]), told)]}
     workload = name.split("/", maxsplit=1)[0]
     replay = ContainerReplay(name, workload, tallies)
-    return replay, Timeline(name, workload, timestamps, usage, phase, decisions, why, marks)
+    return replay, Timeline(name, workload, timestamps, usage, phase, decisions, why, marks, reasons)
 
 
 def simulated_run(containers: int = 16, seed: int = 0, samples: tuple[int, int] = (180, 700)) -> Simulated:

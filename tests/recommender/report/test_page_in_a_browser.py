@@ -133,6 +133,20 @@ def test_resizes_and_kills_are_marked_below_the_charts_while_their_policy_is_dra
     assert found["title"].startswith("phasewise, ") and found["title"].endswith(": OOM-killed")
 
 
+def test_the_reason_for_a_target_is_shown_for_the_time_pointed_at(page: Page) -> None:
+    page.locator("#which").select_option("1")
+    card = page.locator("#why > div", has=page.get_by_role("heading", name="phasewise"))
+    assert "80% that phase 2 starts within 40 s" in card.inner_text(), "until a time is chosen, the last one"
+    page.locator("#drawing svg").focus()
+    page.keyboard.press("Home")
+    assert card.locator("dd").count() == 0, "nothing was published by then"
+    for _ in range(3):
+        page.keyboard.press("PageDown")
+    assert card.locator("dd").all_inner_texts()[1:] == ["phase.plan"]
+    page.keyboard.press("End")
+    assert "80% that phase 2 starts within 40 s" in card.inner_text()
+
+
 def test_the_bands_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
     page.locator("#bands").click()
     assert page.locator("#drawing rect").count() == 0

@@ -180,7 +180,7 @@ def test_with_no_judged_container_the_page_says_so() -> None:
 
 
 def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
-    plain = [replace(timeline, labels=None, explanations={}) for timeline in run.timelines[:1]]
+    plain = [replace(timeline, labels=None, explanations={}, reasons={}) for timeline in run.timelines[:1]]
     text = render_page(run.result, plain, generated_at=WHEN, version="0")
     read(text)
     assert '"phases":[]' in text

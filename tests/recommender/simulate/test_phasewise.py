@@ -248,3 +248,18 @@ def test_what_was_learned_from_earlier_runs_serves_the_first_judged_run(bundled:
     assert memory_gib["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
     assert memory_gib["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
     assert 0.5 < memory_gib["after six"][PHASEWISE] < 1.0
+
+
+def test_on_request_each_published_target_has_its_reasons(bundled: PhaseModel) -> None:
+    *earlier, last = (trace.series for trace in runs(7))
+    silent = Cluster(lambda _: bundled, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), earlier)
+    found, _ = play_rows([CLASS_PEAK, PHASEWISE], [last], replace(silent, explains=True))
+    of = found[last.container]
+    assert of[CLASS_PEAK].reasons == ()
+    at_s = [at_s for at_s, _ in of[PHASEWISE].reasons]
+    assert at_s == sorted(set(at_s)) and at_s[0] <= of[PHASEWISE].marks["asked"][0]
+    words = dict(of[PHASEWISE].reasons[-1][1])
+    assert words["policy"] == "class.runs" and "earlier runs of its class" in words["rule"]
+    without, _ = play_rows([PHASEWISE], [last], silent)
+    assert without[last.container][PHASEWISE].reasons == []
+    assert np.array_equal(without[last.container][PHASEWISE].decisions[1], of[PHASEWISE].decisions[1])
