@@ -17,7 +17,7 @@ from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, PLAN, SH
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES, WARM_UP_SAMPLES
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
-from recommender.policies.phase_demand import EVERY_SAMPLE, FLOORS
+from recommender.policies.phase_demand import CREDIT_SAMPLES, EVERY_SAMPLE, FLOORS
 from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
@@ -29,6 +29,9 @@ REFRESH_SHARE = 0.1
 """A table is refreshed after so many new visits, as a share of those that it rests on."""
 
 MAX_REFRESHES_PER_STEP = 4
+
+CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
+"""Trust in a class against a container's own samples grows with its visits; half of it after so many."""
 
 DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
@@ -91,7 +94,7 @@ class PhaseForesight:
             self._numbers[workload_class] = table
             new = _Table(PhaseGraph(self._trained.n_phases), self._tables[SHARED_TABLE].forecast)
             self._tables[table : table + 1] = [new]
-            self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy())
+            self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
         return self._numbers[workload_class]
 
     def _free_table(self, in_use: set[int]) -> int | None:
@@ -246,12 +249,19 @@ class PhaseForesight:
             table.learned, table.new = table.learned + table.new, 0
             table.forecast = table.visits.foresight(lead_samples, AHEAD_SAMPLES, all_classes)
             self._plan.expected.occupancy[number] = table.forecast.occupancy
+        self._plan.expected.credit[:] = self._credit()
         if moved:
             self._plan.expected = self._expected()
 
     def _expected(self) -> Expected:
-        return self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)
+        expected = self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)
+        return expected._replace(credit=self._credit())
 
     def _occupancy(self) -> FloatArray:
         """float64 (tables, 1 + phases, phases, buckets, phases)."""
         return np.stack([table.forecast.occupancy for table in self._tables])
+
+    def _credit(self) -> FloatArray:
+        """float64 (tables,): credit of each class, in samples."""
+        visits = np.array([table.learned for table in self._tables], float)
+        return CREDIT_SAMPLES + CLASS_CREDIT_SAMPLES * visits / (visits + CREDIT_VISITS)

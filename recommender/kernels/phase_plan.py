@@ -47,6 +47,8 @@ class Expected(NamedTuple):
     """float64 (3, 2, phases): the maximum of each."""
     mean: FloatArray
     """float64 (2,): mean use in the training data, in floors."""
+    credit: FloatArray
+    """float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
 
 
 class Weights(NamedTuple):

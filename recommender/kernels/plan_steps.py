@@ -43,9 +43,6 @@ LONG_WINDOW_MARGIN = 0.05
 WARM_UP_SAMPLES = 6
 """Samples of a container before the costs of its experts are worth comparing."""
 
-CREDIT_SAMPLES = 3.0
-"""Saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
-
 DISCOUNT = 0.99
 """Per sample, of the cost of an expert."""
 
@@ -198,7 +195,7 @@ def compare_experience(k: int, amounts: FloatArray, state: PlanArrays, expected:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose_expert(k: int, resource: int, state: PlanArrays, weights: Weights) -> None:
+def choose_expert(k: int, resource: int, credit: float, state: PlanArrays, weights: Weights) -> None:
     """Switch to the cheapest expert once it is ahead by a resize; the plan comes first and also has a credit."""
     asked, cost = state.asked, state.record
     largest = cheapest = 0
@@ -211,7 +208,7 @@ def choose_expert(k: int, resource: int, state: PlanArrays, weights: Weights) ->
         state.chosen[k, resource] = largest
         return
     incumbent = PLAN if state.samples[k] <= 2 * WARM_UP_SAMPLES else state.chosen[k, resource]
-    threshold = (weights.resize + (CREDIT_SAMPLES if incumbent == PLAN else 0.0)) * asked[k, incumbent, resource]
+    threshold = (weights.resize + (credit if incumbent == PLAN else 0.0)) * asked[k, incumbent, resource]
     switches = cost[k, incumbent, resource] - cost[k, cheapest, resource] > threshold
     state.chosen[k, resource] = cheapest if switches else incumbent
 
@@ -301,7 +298,7 @@ def decide_each(slots: IntArray, tables: IntArray, state: PlanArrays, expected: 
             before[resource] = chosen_request(k, resource, state)
         decide(k, tables[row], state, expected, weights)
         for resource in range(resources):
-            choose_expert(k, resource, state, weights)
+            choose_expert(k, resource, expected.credit[tables[row]], state, weights)
             compared = not math.isnan(state.asked[k, EXPERIENCE, resource])
             if compared and chosen_request(k, resource, state) != before[resource]:
                 cost = weights.resize * chosen_request(k, resource, state)
@@ -329,7 +326,7 @@ def replay_run(
             decide(k, table, state, expected, weights)
         for resource in range(resources):
             if lead > 0 and decisions[row] and state.samples[k] > 0:
-                choose_expert(k, resource, state, weights)
+                choose_expert(k, resource, expected.credit[table], state, weights)
             asked[row, resource] = chosen_request(k, resource, state)
         if row == n or math.isnan(amounts[row, 0]):
             continue

@@ -18,6 +18,7 @@ FLOORS = np.array([0.01, 16.0 * 2**20])  # cores and bytes: the minimum allocati
 QUANTILES = 40
 MIN_OWN_SAMPLES = 3  # samples of a container in a phase that its own mean there must rest on
 HORIZONS = (1, 3, 6, 11, 20, 40, 80)  # samples ahead at which use is compared with the level now
+CREDIT_SAMPLES = 3.0  # saving by which a rule must beat the plan to replace it, in samples of the plan's request
 
 PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
 """Prices of a violation at which the share of violations is measured."""
@@ -70,6 +71,7 @@ class DemandModel:
             above=np.stack([_tables(demand) for demand in kinds]),
             largest=np.ascontiguousarray(kinds[:, :, :, -1]),
             mean=self.mean,
+            credit=np.full(len(occupancy), CREDIT_SAMPLES),
         )
 
     def needed_cores(self, phase: int, share: float, own_sum: float, own_samples: float) -> float:

@@ -157,6 +157,16 @@ def test_a_long_running_job_is_not_evicted_for_an_increase_that_its_node_has_no_
     assert play.tally().updates > before + 5, "it is still resized where there is room"
 
 
+def test_the_first_long_job_of_a_class_gets_what_its_phases_need_not_its_peak() -> None:
+    """No run has ended that could tell; by its own use alone it would keep more than under the default recommender."""
+    job = workload_of(
+        World("", LONG_TRAINING, kinds=("Job",), run_s=math.inf), Cell("InPlaceOrRecreate", "Burstable", "Job"), 0, 0
+    )
+    ours, default = (Play(name, [job], round_s=60.0).until(5.0).tally() for name in ("ours", "default"))
+    assert ours.slack[CPU] < 0.9 * default.slack[CPU]
+    assert ours.below_cpu_s <= 0.03 * ours.ran_s
+
+
 def test_a_step_of_the_load_causes_at_most_one_eviction_per_pod() -> None:
     load = step((0.025, 600 * MIB), (0.6, 600 * MIB), at_hour(1.5))
     play = Play("ours", [web(load)], round_s=60.0).until(1.5)
