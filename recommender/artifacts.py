@@ -145,8 +145,9 @@ def _read_manifest(text: bytes, path: str) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND or not isinstance(manifest.get("schema"), int):
         raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_REMEDY}")
     if (schema := manifest["schema"]) != SCHEMA:
-        newer = ("a newer", "Upgrade Phasewise, or train with this version.")
-        age, remedy = newer if schema > SCHEMA else ("an earlier", "Train it again with this version.")
+        age, remedy = "an earlier", "Train it again with this version."
+        if schema > SCHEMA:
+            age, remedy = "a newer", "Upgrade Phasewise, or train with this version."
         raise BadArtifact(f"{path}: written by {age} Phasewise (schema {schema}, this one reads {SCHEMA}). {remedy}")
     if manifest.pop(CHECKSUM_KEY, None) != _manifest_sha256(manifest):
         raise BadArtifact(f"{path}: damaged, or edited (its checksum does not match). {_REMEDY}")

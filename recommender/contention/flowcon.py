@@ -102,8 +102,11 @@ class FlowCon:
         """Run algorithm 1; returns the limit of each job as a share of the worker. Call it only when `is_due`."""
         if jobs.keys() != self.members.keys():
             self.interval_s = self.options.interval_s
-            new = {name: Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0) for name, seen in jobs.items()}
-            self.members = {name: self.members.get(name, member) for name, member in new.items()}
+            known = self.members
+            self.members = {
+                name: known.get(name) or Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0)
+                for name, seen in jobs.items()
+            }
         for name, member in self.members.items():
             if member.measure(now_s, jobs[name], self.capacity_cores):
                 member.classify(self.options.alpha)
