@@ -260,7 +260,7 @@
     }
   }
 
-  // Of policies of the simulated cluster the reasons for the target at this time, of others those for the last decision.
+  // Of rows of the engine the reasons for the target at this time, of other policies those for the last decision.
   function reasons(line, time) {
     const section = byId("why");
     section.replaceChildren();

@@ -38,8 +38,8 @@ class Cluster:
     """How the rows are played, in rounds of `step_s`.
 
     `model_for` returns the model of a container by name; it is required for the rows of `FLEETS`. Classes learn from
-    `history`, earlier runs that are not judged. With `explains` the rows of `FLEETS` give reasons, for a tenth of the
-    time.
+    `history`, earlier runs that are not judged. With `explains` the rows of `FLEETS` give reasons, which takes a tenth
+    longer.
     """
 
     model_for: Callable[[str], PhaseModel | None]
