@@ -101,7 +101,7 @@ def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]
     if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
         lines += [
             "",
-            f"two runs of a job alone: mean difference {100 * np.mean(again):.1f} %, largest {100 * max(again):.1f} %",
+            f"runs of a job alone: mean of largest differences {100 * np.mean(again):.1f} %, largest {100 * max(again):.1f} %",
         ]
     return lines
 

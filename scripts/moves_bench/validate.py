@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -37,16 +38,14 @@ JOBS = {
 """Kind and run of each job."""
 
 _ALONE: Sequence[Mapping[str, float]] = [{name: 0.0} for name in JOBS]
-BATCHES: Sequence[Mapping[str, float]] = (
-    *_ALONE,
+TOGETHER: Sequence[Mapping[str, float]] = (
     {"small-1": 0.0, "middle-1": 0.0},
     {"middle-1": 0.0, "middle-2": 0.0},
     {"large-1": 0.0, "small-2": 15.0},
     {"small-1": 0.0, "small-2": 0.0, "middle-1": 0.0, "middle-2": 0.0},
     {"large-1": 0.0, "middle-1": 10.0, "small-1": 20.0, "middle-2": 30.0},
-    *_ALONE,
 )
-"""Jobs that run together, with their arrivals in seconds. First and last each runs alone, in case the machine slows."""
+"""Jobs that run together, with their arrivals in seconds."""
 
 POLL_INTERVAL_S = 0.1
 STATUS_INTERVAL_S = 1.0
@@ -95,7 +94,7 @@ class ObservedJob:
 
 
 class Comparison(NamedTuple):
-    """A job of a batch, simulated and on the real node.
+    """A job of a batch, simulated and on the real node; means over the times that the batch ran.
 
     `cpu_of_alone`: Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine
         has become slower.
@@ -138,24 +137,22 @@ def predicted_s(
 
 
 def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
-    """Compare batches of several jobs with predictions from the batches of single jobs."""
+    """Compare batches of several jobs, which may have run several times, with predictions from those of single jobs."""
     together = [batch for batch in batches if len(batch) > 1]
     alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
     cpu = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
-    found = []
+    found: defaultdict[tuple[str, str], list[Sequence[float]]] = defaultdict(list)
     for batch in together:
         comes_s = {job.name: job.at_s for job in batch}
         usual = {job.name: cpu[job.name] / alone[job.name].cpu_s for job in batch}
         taken = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
         predicted = predicted_s(alone, comes_s, cores, overhead, usual)
         given = predicted_s(alone, comes_s, cores, work=taken)
-        found += [
-            Comparison(
-                title(batch), job.name, job.duration_s, predicted[job.name], job.cpu_s / cpu[job.name], given[job.name]
-            )
-            for job in batch
-        ]
-    return found
+        for job in batch:
+            cpu_of_alone = job.cpu_s / cpu[job.name]
+            figures = (job.duration_s, predicted[job.name], cpu_of_alone, given[job.name])
+            found[title(batch), job.name].append(figures)
+    return [Comparison(*key, *map(fmean, zip(*runs, strict=True))) for key, runs in found.items()]
 
 
 def cpu_s_alone(batches: Sequence[Sequence[ObservedJob]]) -> dict[str, list[float]]:
@@ -171,10 +168,15 @@ def title(batch: Sequence[ObservedJob]) -> str:
     return ", ".join(job.name + (f" (+{job.at_s:.0f} s)" if job.at_s > POLL_INTERVAL_S else "") for job in batch)
 
 
-def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[ObservedJob]]:
+def batches(rounds: int) -> list[Mapping[str, float]]:
+    """All batches in order. Each job runs alone before and after those with others, in case the machine slows."""
+    return [*_ALONE, *[batch for _ in range(rounds) for batch in (*TOGETHER, *_ALONE)]]
+
+
+def run(bench: Bench, interpreter: Interpreter, longer: float, rounds: int) -> Iterator[list[ObservedJob]]:
     interpreter.warm_up()
     namespace = bench.cluster.namespace("validate")
-    for comes_s in BATCHES:
+    for comes_s in batches(rounds):
         batch = _run(bench, namespace, interpreter, comes_s, longer)
         log_progress(f"{title(batch)}: {', '.join(f'{job.duration_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
         yield batch

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from moves_bench import output
-from moves_bench.validate import BATCHES, JOBS, Comparison, ObservedJob, compare, cpu_s_alone, predicted_s, title
+from moves_bench.validate import JOBS, TOGETHER, Comparison, ObservedJob, batches, compare, cpu_s_alone, predicted_s, title
 from recommender.contention.sharing import Stage
 
 
@@ -77,7 +77,7 @@ def test_the_table_shows_errors_and_the_json_their_observations(tmp_path: Path) 
         "",
         "error given the CPU time of each job: 1.0 % on average, 2.0 % at most",
         "",
-        "two runs of a job alone: mean difference 10.0 %, largest 20.0 %",
+        "runs of a job alone: mean of largest differences 10.0 %, largest 20.0 %",
     ]
     output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[observed("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())
@@ -85,9 +85,17 @@ def test_the_table_shows_errors_and_the_json_their_observations(tmp_path: Path) 
     assert written["batches"][0][0]["seen"][-1] == [1.0, 1.0]
 
 
+def test_the_figures_of_a_batch_that_ran_twice_are_means() -> None:
+    alone = [[observed("a", 1.0, [1.0] * 10)], [observed("b", 1.0, [1.0] * 10)]]
+    pairs = [[observed("a", 1.0, [0.5] * seconds), observed("b", 1.0, [0.5] * 20)] for seconds in (20, 24)]
+    first, second = compare([*alone, pairs[0], *alone, pairs[1]], 1.0, 0.0)
+    assert (first.name, second.name) == ("a", "b")
+    assert (first.measured_s, first.predicted_s) == (pytest.approx(23.0), pytest.approx(21.0))
+    assert (first.cpu_of_alone, second.cpu_of_alone) == (pytest.approx(1.1), pytest.approx(1.0))
+
+
 def test_each_job_runs_alone_before_and_after_the_pairs_and_fours() -> None:
-    assert (
-        [list(batch) for batch in BATCHES[:5]] == [list(batch) for batch in BATCHES[-5:]] == [[name] for name in JOBS]
-    )
-    assert {len(batch) for batch in BATCHES[5:-5]} == {2, 4}
+    alone, together = [[name] for name in JOBS], [list(batch) for batch in TOGETHER]
+    assert [list(batch) for batch in batches(2)] == [*alone, *together, *alone, *together, *alone]
+    assert {len(batch) for batch in TOGETHER} == {2, 4}
     assert title([ObservedJob("a", 0.0), ObservedJob("b", 15.0)]) == "a, b (+15 s)"
