@@ -83,7 +83,9 @@ def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
     benches.write_json(path, {**facts, "rows": rows})
 
 
-def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
+def validation(
+    rows: Sequence[Comparison], overheads: Mapping[str, float], alone_s: Mapping[str, Sequence[float]]
+) -> list[str]:
     """Jobs that ran together, measured and simulated; `alone_s` (CPU seconds of each alone) shows the variation."""
     columns = ("real", "simulated", "error", "CPU vs. alone", "simulated with it", "error")
     lines = [f"| together | job | {' | '.join(columns)} |", "| --- | --- " + "| ---: " * len(columns) + "|"]
@@ -94,10 +96,17 @@ def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]
         with_cpu = f"{row.predicted_with_cpu_s:.1f} s | {second}"
         predicted = f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {with_cpu}"
         lines.append(f"| {together} | {row.name} | {row.measured_s:.1f} s | {predicted} |")
-    if rows:
-        errors = 100.0 * np.abs([row.errors for row in rows])
-        for what, of_all in zip(("error", "error given the CPU time of each job"), errors.T, strict=True):
-            lines += ["", f"{what}: {of_all.mean():.1f} % on average, {of_all.max():.1f} % at most"]
+    for several, of in ((2, "pairs"), (4, "fours")):
+        if errors := [row.errors for row in rows if row.jobs == several]:
+            (mean, mean_given), (most, most_given) = (100.0 * f(np.abs(errors), axis=0) for f in (np.mean, np.max))
+            lines += [
+                "",
+                f"error in {of}: {mean:.1f} % on average, {most:.1f} % at most; "
+                f"given the CPU time of each job {mean_given:.1f} % and {most_given:.1f} %",
+            ]
+    if overheads:
+        of_each = ", ".join(f"{workload} {100.0 * share:.1f} %" for workload, share in overheads.items())
+        lines += ["", f"speed lost per further running job, learned from pairs: {of_each}"]
     if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
         lines += [
             "",

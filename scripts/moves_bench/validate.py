@@ -1,7 +1,8 @@
 """The simulated worker against a real node: the same jobs alone, in pairs and in fours, and when they end on both.
 
 A simulated job is the one observed alone: how long its pod took to start, and the CPU time it used in each second from
-then on. The ends of jobs that run together are then predicted and measured.
+then on. How much jobs of a workload class are slowed down by others is learned from pairs. When jobs end that run in
+fours is then predicted, and measured.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +22,13 @@ from kubernetes.client import V1Pod
 from benches import log_progress
 from local_cluster.real_node.cgroups import Cgroup
 from local_cluster.simulated.nodes import listed
-from moves_bench.jobs import Arrival, training_pod
+from moves_bench.jobs import KINDS, Arrival, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
 from recommender.contention.sharing import MIN_CORES, Stage
 from thesis_bench.workers.deciders import Default
-from thesis_bench.workers.jobs import TrainingJob
-from thesis_bench.workers.play import Play, Rules, Worker
+from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.play import Play, Worker
 
 JOBS = {
     "small-1": ("small", 1),
@@ -51,6 +53,7 @@ POLL_INTERVAL_S = 0.1
 STATUS_INTERVAL_S = 1.0
 TIMEOUT_S = 900.0
 STEP_S = 1.0
+TRIED_OVERHEAD = 0.05  # simulated to see how many further jobs each has at a time
 MIN_CPU_S = 0.002
 """CPU seconds between polls; less does not stem from the job (its pod is being removed)."""
 
@@ -59,11 +62,13 @@ MIN_CPU_S = 0.002
 class ObservedJob:
     """A job on the real node; seconds are since the creation of its pod.
 
+    `workload`: Its class.
     `at_s`: Time of that creation in its batch.
     `seen`: (seconds, CPU seconds used by its pod).
     """
 
     name: str
+    workload: str
     at_s: float
     seen: list[tuple[float, float]] = field(default_factory=list)
     ended: bool = False
@@ -96,13 +101,15 @@ class ObservedJob:
 class Comparison(NamedTuple):
     """A job of a batch, simulated and on the real node; means over the times that the batch ran.
 
+    `jobs`: Number of jobs of the batch.
     `cpu_of_alone`: Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine
         has become slower.
-    `predicted_s`, `predicted_with_cpu_s`: Simulated duration, given its CPU time alone and given the CPU time that it
-        took in the batch. The second is wrong only if cores are shared differently.
+    `predicted_s`, `predicted_with_cpu_s`: Simulated duration, given its CPU time alone and the overhead of its class,
+        and given the CPU time that it took in the batch. The second is wrong only if cores are shared differently.
     """
 
     batch: str
+    jobs: int
     name: str
     measured_s: float
     predicted_s: float
@@ -114,45 +121,77 @@ class Comparison(NamedTuple):
         return self.predicted_s / self.measured_s - 1.0, self.predicted_with_cpu_s / self.measured_s - 1.0
 
 
-def predicted_s(
+def ended(
     alone: Mapping[str, ObservedJob],
     comes_s: Mapping[str, float],
     cores: float,
-    overhead: float = 0.0,
-    work: Mapping[str, float] | None = None,
-) -> dict[str, float]:
-    """Duration of each job of a batch on the simulated worker, from the creation of its pod.
+    overheads: Mapping[str, float] = MappingProxyType({}),
+    work: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Run]:
+    """The jobs of a batch after they ran on the simulated worker.
 
-    `overhead`: Share of speed that each further job costs those that run at the same time.
-    `work`: CPU time of each job relative to alone; 1 by default.
+    `overheads`: See `TrainingJob.overhead`, by class; 0 by default.
+    `work`: CPU time of each job relative to `alone`; 1 by default.
     """
     jobs = []
     for name, at_s in comes_s.items():
-        times = (work or {}).get(name, 1.0)
+        times, workload = work.get(name, 1.0), alone[name].workload
         stages = [stage._replace(core_s=times * stage.core_s) for stage in alone[name].stages()]
-        jobs.append(TrainingJob(name, name, at_s + alone[name].began_s, stages, losses=(1.0,)))
-    played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
-    ended_s = {run.name: run.ended_s for run in played.ended}
-    return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
+        arrives_s, overhead = at_s + alone[name].began_s, overheads.get(workload, 0.0)
+        jobs.append(TrainingJob(name, workload, arrives_s, stages, losses=(1.0,), overhead=overhead))
+    return {run.name: run for run in Play([Worker(cores)], jobs, Default()).until_all_ended().ended}
 
 
-def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
-    """Compare batches of several jobs, which may have run several times, with predictions from those of single jobs."""
-    together = [batch for batch in batches if len(batch) > 1]
-    alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
-    cpu = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
-    found: defaultdict[tuple[str, str], list[Sequence[float]]] = defaultdict(list)
-    for batch in together:
-        comes_s = {job.name: job.at_s for job in batch}
-        usual = {job.name: cpu[job.name] / alone[job.name].cpu_s for job in batch}
-        taken = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
-        predicted = predicted_s(alone, comes_s, cores, overhead, usual)
-        given = predicted_s(alone, comes_s, cores, work=taken)
-        for job in batch:
-            cpu_of_alone = job.cpu_s / cpu[job.name]
-            figures = (job.duration_s, predicted[job.name], cpu_of_alone, given[job.name])
-            found[title(batch), job.name].append(figures)
-    return [Comparison(*key, *map(fmean, zip(*runs, strict=True))) for key, runs in found.items()]
+@dataclass(frozen=True)
+class Validation:
+    """All batches of a node, each with the runs of its jobs alone."""
+
+    cores: float
+    alone: Mapping[str, ObservedJob]
+    cpu_s: Mapping[str, float]  # mean CPU time of each job alone
+    together: Sequence[Sequence[ObservedJob]]  # the batches of several jobs
+
+    @classmethod
+    def of(cls, batches: Sequence[Sequence[ObservedJob]], cores: float) -> Validation:
+        alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
+        cpu_s = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
+        return cls(cores, alone, cpu_s, [batch for batch in batches if len(batch) > 1])
+
+    def overheads(self) -> dict[str, float]:
+        """`TrainingJob.overhead` of each class in pairs: CPU time beyond that alone, by least squares over how many
+        further jobs the simulation has at a time."""
+        sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for batch in self.together:
+            if len(batch) > 2:
+                continue
+            played = self._ended(batch, dict.fromkeys((job.workload for job in batch), TRIED_OVERHEAD))
+            for job in batch:
+                further = (played[job.name].used_core_s / played[job.name].job.core_s - 1.0) / TRIED_OVERHEAD
+                beyond = job.cpu_s / self.cpu_s[job.name] - 1.0
+                sums[job.workload][0] += further * beyond
+                sums[job.workload][1] += further**2
+        return {workload: max(0.0, above / below) for workload, (above, below) in sums.items() if below}
+
+    def compare(self) -> list[Comparison]:
+        """The batches of several jobs beside their predictions."""
+        found: defaultdict[tuple[str, int, str], list[Sequence[float]]] = defaultdict(list)
+        overheads = self.overheads()
+        for batch in self.together:
+            predicted = self._ended(batch, overheads)
+            taken = {job.name: job.cpu_s / self.alone[job.name].cpu_s for job in batch}
+            given = self._ended(batch, {}, taken)
+            for job in batch:
+                ends_s = (played[job.name].ended_s - job.at_s for played in (predicted, given))
+                predicted_s, given_s = (round(end_s, 6) for end_s in ends_s)
+                figures = (job.duration_s, predicted_s, job.cpu_s / self.cpu_s[job.name], given_s)
+                found[title(batch), len(batch), job.name].append(figures)
+        return [Comparison(*key, *map(fmean, zip(*runs, strict=True))) for key, runs in found.items()]
+
+    def _ended(
+        self, batch: Sequence[ObservedJob], overheads: Mapping[str, float], work: Mapping[str, float] | None = None
+    ) -> dict[str, Run]:
+        usual = {job.name: self.cpu_s[job.name] / self.alone[job.name].cpu_s for job in batch}
+        return ended(self.alone, {job.name: job.at_s for job in batch}, self.cores, overheads, work or usual)
 
 
 def cpu_s_alone(batches: Sequence[Sequence[ObservedJob]]) -> dict[str, list[float]]:
@@ -195,7 +234,8 @@ def _run(
             raise RuntimeError(f"{', '.join(comes_s)}: not done after {now_s:.0f} s")
         while coming and coming[0].at_s <= now_s:
             pod = training_pod(coming[0], bench.nodes[0], interpreter, longer)
-            batch[coming[0].name] = ObservedJob(coming[0].name, time.monotonic() - began_s)
+            workload = KINDS[coming[0].kind].workload
+            batch[coming[0].name] = ObservedJob(coming[0].name, workload, time.monotonic() - began_s)
             made = bench.cluster.core.create_namespaced_pod(namespace, V1Pod.model_validate(pod))
             groups[coming.pop(0).name] = bench.nodes[0].pod_cgroup(made)
         for name, job in batch.items():

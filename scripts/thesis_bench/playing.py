@@ -12,7 +12,7 @@ from recommender.growth import GrowthOptions
 from thesis_bench.settings import ROWS, Setting, earlier_runs
 from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.workers.jobs import TrainingJob
-from thesis_bench.workers.play import Decider, Play, Rules, Worker
+from thesis_bench.workers.play import Decider, Play, Worker
 
 BASELINE = "default"
 SLOWDOWN_TOLERANCE = 0.10
@@ -84,7 +84,7 @@ def deciders(task: Task) -> Mapping[str, Decider]:
 
 
 def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
-    jobs = task.setting.jobs(task.seed)
+    jobs = [replace(job, overhead=task.overhead) for job in task.setting.jobs(task.seed)]
     chance = np.random.default_rng([task.seed, 2_000_000])
     redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(TIE_DRAWS)]
     usual_s = np.mean([_completion_s(_played(task, others, Default()), others) for others in redrawn], axis=0)
@@ -116,7 +116,7 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
 
 def _played(task: Task, jobs: Sequence[TrainingJob], decider: Decider) -> Play:
     workers = [Worker(task.setting.cores)] * task.setting.workers
-    return Play(workers, jobs, decider, Rules(overhead=task.overhead)).until_all_ended()
+    return Play(workers, jobs, decider).until_all_ended()
 
 
 def _mean_of(seconds: np.ndarray) -> float:

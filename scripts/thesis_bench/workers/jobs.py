@@ -19,6 +19,8 @@ class TrainingJob:
     `moves_cost_s`: Downtime of its first, second and later moves (save and restore).
     `ties`: All workers, in the order in which a scheduler picks among equals.
     `checkpoint_share`: A killed job resumes from the last multiple of this share of its work; 1: from its start.
+    `overhead`: Share of its speed that each further running job costs it (caches, context switches) if they demand more
+        cores than there are. The number of running jobs is counted by their shares.
     """
 
     name: str
@@ -30,6 +32,7 @@ class TrainingJob:
     ties: Sequence[int] = ()
     memory_bytes: Sequence[float] = ()
     checkpoint_share: float = 1.0
+    overhead: float = 0.0
 
     @property
     def core_s(self) -> float:

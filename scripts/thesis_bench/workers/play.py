@@ -39,13 +39,10 @@ class Worker(NamedTuple):
 class Rules:
     """Assumptions about workers.
 
-    `overhead`: Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores
-        than there are. The number of running jobs is counted by their shares.
     `soft_limits`: Whether limits apply only while another job wants the cores (`cpu.weight`), or always (quota).
     `restart_s`: Time from a kill to the restart.
     """
 
-    overhead: float = 0.0
     soft_limits: bool = True
     restart_s: float = 10.0
 
@@ -135,7 +132,7 @@ class Play:
         crowded = sum(demand) > capacity + EPSILON and total > EPSILON
         at_a_time = total**2 / sum(share**2 for share in cores) if crowded else 1.0
         for run, share in zip(here, cores, strict=True):
-            run.cores, run.speed = share, 1.0 / (1.0 + self.rules.overhead * (at_a_time - 1.0))
+            run.cores, run.speed = share, 1.0 / (1.0 + run.job.overhead * (at_a_time - 1.0))
 
     def _kill(self) -> bool:
         """Kill and restart the largest job of each worker that is short of memory; return whether there was one."""

@@ -100,12 +100,20 @@ def test_a_lack_of_memory_kills_the_largest_job_which_resumes_from_its_checkpoin
 
 
 def test_contending_jobs_slow_down_by_how_many_run_at_a_time() -> None:
-    pair = [job("a", (10.0, 2.0)), job("b", (10.0, 2.0))]
-    assert ends(pair, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(11.0)
-    narrow = [job("a", (10.0, 1.0)), job("b", (10.0, 1.0))]
-    assert ends(narrow, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(10.0)
-    four = [job(name, (5.0, 2.0)) for name in "abcd"]
-    assert ends(four, Default(), rules=Rules(overhead=0.1))["d"].ended_s == pytest.approx(13.0)
+    def last_end_s(*names: str, core_s: float, cores: float) -> float:
+        jobs = [replace(job(name, (core_s, cores)), overhead=0.1) for name in names]
+        return max(run.ended_s for run in ends(jobs, Default()).values())
+
+    assert last_end_s("a", "b", core_s=10.0, cores=2.0) == pytest.approx(11.0)
+    assert last_end_s("a", "b", core_s=10.0, cores=1.0) == pytest.approx(10.0)
+    assert last_end_s("a", "b", "c", "d", core_s=5.0, cores=2.0) == pytest.approx(13.0)
+
+
+def test_each_job_slows_down_by_its_own_overhead() -> None:
+    """`b` is as fast beside `a` as alone, and ends after 20 s of its half; `a` does 10 / 1.1 by then, and the rest alone."""
+    ran = ends([replace(job("a", (20.0, 2.0)), overhead=0.1), job("b", (20.0, 2.0))], Default())
+    assert ran["b"].ended_s == pytest.approx(20.0)
+    assert ran["a"].ended_s == pytest.approx(20.0 + (20.0 - 20.0 / 1.1) / 2.0)
 
 
 def test_the_loss_of_a_job_depends_on_its_work_and_not_on_time() -> None:
