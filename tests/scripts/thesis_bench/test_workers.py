@@ -110,7 +110,7 @@ def test_contending_jobs_slow_down_by_how_many_run_at_a_time() -> None:
 
 
 def test_each_job_slows_down_by_its_own_overhead() -> None:
-    """`b` is as fast beside `a` as alone, and ends after 20 s of its half; `a` does 10 / 1.1 by then, and the rest alone."""
+    """`b` is as fast beside `a` as alone, and ends after 20 s of its half; `a` has done 10 / 1.1 by then."""
     ran = ends([replace(job("a", (20.0, 2.0)), overhead=0.1), job("b", (20.0, 2.0))], Default())
     assert ran["b"].ended_s == pytest.approx(20.0)
     assert ran["a"].ended_s == pytest.approx(20.0 + (20.0 - 20.0 / 1.1) / 2.0)
