@@ -108,10 +108,8 @@ def validation(
         of_each = ", ".join(f"{workload} {100.0 * share:.1f} %" for workload, share in overheads.items())
         lines += ["", f"speed lost per further running job, learned from pairs: {of_each}"]
     if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
-        lines += [
-            "",
-            f"runs of a job alone: mean of largest differences {100 * np.mean(again):.1f} %, largest {100 * max(again):.1f} %",
-        ]
+        mean, most = 100.0 * np.mean(again), 100.0 * max(again)
+        lines += ["", f"CPU time alone: longest run {mean:.1f} % above the shortest on average, {most:.1f} % at most"]
     return lines
 
 

@@ -104,7 +104,7 @@ def test_the_table_shows_errors_and_the_json_their_observations(tmp_path: Path) 
         "",
         "speed lost per further running job, learned from pairs: a 7.1 %, b 0.0 %",
         "",
-        "runs of a job alone: mean of largest differences 10.0 %, largest 20.0 %",
+        "CPU time alone: longest run 10.0 % above the shortest on average, 20.0 % at most",
     ]
     output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[observed("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())
