@@ -24,7 +24,7 @@ from extender.gangs.member import Member, NodeCapacity, Requirements
 from extender.moves.board import CPU, Board, Move, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.contention.fair_queue import ForecastJob, order_of
+from recommender.contention.fair_queue import ForecastJob
 from recommender.contention.sharing import RunsOfClass, Stage, finish_times
 
 MAX_MOVES = 2  # per job
@@ -61,11 +61,11 @@ class MovableJob(ForecastJob):
 
 
 def moves(
-    jobs: Sequence[MovableJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
+    jobs: Sequence[MovableJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions
 ) -> list[Move]:
-    """Choose moves greedily, each applied before the next is searched; `ordered` workers serve by `order_of`."""
+    """Choose moves greedily, each applied before the next is searched; the jobs of a worker share it equally."""
     planned: list[Move] = []
-    search = _Search(jobs, capacity_cores, now_s, options, ordered)
+    search = _Search(jobs, capacity_cores, now_s, options)
     while len(planned) < options.at_once:
         found = search.best()
         if found is None:
@@ -85,9 +85,8 @@ class _Search:
         capacity_cores: Sequence[float],
         now_s: float,
         options: MoveOptions,
-        ordered: bool,
     ) -> None:
-        self._capacity_cores, self._now_s, self._options, self._ordered = capacity_cores, now_s, options, ordered
+        self._capacity_cores, self._now_s, self._options = capacity_cores, now_s, options
         self._jobs_on: dict[int, list[MovableJob]] = defaultdict(list)
         for job in jobs:
             self._jobs_on[job.worker].append(job)
@@ -157,10 +156,7 @@ class _Search:
         )
 
     def _finish_times(self, jobs: Sequence[MovableJob], worker: int) -> list[float]:
-        order = order_of(jobs) if self._ordered else None
-        return finish_times(
-            self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
-        )
+        return finish_times(self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs])
 
     def _saved_by_each(self, worker: int) -> list[float]:
         """How much earlier the jobs of a worker would end in sum without each of them; 0 for those that stay."""
@@ -203,7 +199,7 @@ class PhasewisePlanner:
         jobs = {job.pod.uid: job for pod in board.running if (job := running_job(pod, inputs, now_s)) is not None}
         options = replace(self.options, cost_s=cost_s(inputs.jobs.values(), self.options.cost_s))
         shared = _sharing(board, jobs.values())
-        planned = moves(shared, _shared_cores(board, jobs.values()), now_s, options, ordered=False)
+        planned = moves(shared, _shared_cores(board, jobs.values()), now_s, options)
         return [
             PlannedMove(job.pod, board.name(move.worker), move.reason, Algorithm.SOONER, job.done_core_s)
             for move in planned

@@ -87,13 +87,6 @@ class ForecastJob:
     foreseen: bool = True
 
 
-def order_of(jobs: Sequence[ForecastJob]) -> list[int] | None:
-    """Indices of the jobs by their due times; None if a job has no forecast by its class."""
-    if not all(job.foreseen for job in jobs):
-        return None
-    return sorted(range(len(jobs)), key=lambda index: (jobs[index].due_s, jobs[index].name))
-
-
 def weights(
     jobs: Sequence[ForecastJob],
     capacity_cores: float,
@@ -115,9 +108,9 @@ def weights(
     >>> weights([ForecastJob("a", ten, due_s=20.1), ForecastJob("b", ten, due_s=20.0)], 1.0, 0.0)
     {'b': 1.0, 'a': 0.125}
     """
-    order = order_of(jobs)
-    if order is None:
+    if not all(job.foreseen for job in jobs):
         return {job.name: 1.0 for job in jobs}
+    order = sorted(range(len(jobs)), key=lambda index: (jobs[index].due_s, jobs[index].name))
     slack_s = slack_s or [0.0] * len(jobs)
     order = _advance_late_jobs(jobs, _keep_order(jobs, order, before, slack_s), capacity_cores, now_s, slack_s)
     return {jobs[index].name: max(ratio**-rank, floor) for rank, index in enumerate(order)}

@@ -79,7 +79,6 @@ def deciders(task: Task) -> Mapping[str, Decider]:
         "SpeCon": SpeCon(GrowthOptions(setting.interval_s, setting.alpha)),
         "phasewise, moves alone": Phasewise(classes, sharing=False),
         "phasewise": Phasewise(classes),
-        "phasewise, placing too": Phasewise(classes, placing=True),
     }
 
 

@@ -10,9 +10,9 @@ from extender.moves import phasewise, specon
 from extender.moves.board import Move
 from extender.moves.phasewise import MovableJob, MoveOptions
 from extender.moves.specon import TrackedJob
-from recommender.contention.fair_queue import EqualShareReference, ForecastJob, order_of, weights
+from recommender.contention.fair_queue import EqualShareReference, weights
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
-from recommender.contention.sharing import RunsOfClass, Stage, finish_times, nonzero_remaining
+from recommender.contention.sharing import RunsOfClass, Stage, nonzero_remaining
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.jobs import Run, TrainingJob
@@ -149,18 +149,17 @@ class FlowConShares(Default):
 
 @dataclass(slots=True)
 class Phasewise:
-    """Ours: moves that pay off, shares in order of completion, and placement where a new job adds least.
+    """Ours: moves that pay off, and shares in order of completion. Jobs go where the default scheduler would put them
+    if none had been moved.
 
     `classes`: Earlier runs by workload class.
-    `moving`, `sharing`, `placing`: Which of the three it does. Without placing, jobs go where the default scheduler
-        would put them if no job had been moved.
+    `moving`, `sharing`: Which of the two it does.
     `interval_s`: Longest time between decisions.
     """
 
     classes: Mapping[str, RunsOfClass]
     moving: MoveOptions | None = field(default_factory=MoveOptions)
     sharing: bool = True
-    placing: bool = False
     interval_s: float = 30.0
     _stay: Sequence[EqualShareReference] = ()
     _expected: dict[str, list[Stage]] = field(default_factory=dict)
@@ -173,18 +172,7 @@ class Phasewise:
         stay = self._advance(play)
         worker = place_as_default(play, job, [len(one.running()) for one in stay])
         stay[worker].arrive(job.name)
-        return self._best_place(play, job, worker) if self.placing else worker
-
-    def _best_place(self, play: Play, job: TrainingJob, default: int) -> int:
-        """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
-        cores = [worker.cores for worker in play.workers]
-        self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
-        ends_s = self._ends_s()
-        new = ForecastJob(job.name, whole, ends_s[job.name], foreseen=job.workload in self.classes)
-        running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
-        added = added_s(new, running, cores, play.now_s)
-        tries = [default, *(job.ties or range(len(cores)))]
-        return min(tries, key=lambda worker: round(added[worker], 3))
+        return worker
 
     def decide(self, play: Play) -> Iterable[Move]:
         self._advance(play)
@@ -194,7 +182,7 @@ class Phasewise:
         cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
         if self.moving is not None:
-            moves = phasewise.moves(jobs, cores, play.now_s, self.moving, ordered=self.sharing)
+            moves = phasewise.moves(jobs, cores, play.now_s, self.moving)
         if self.sharing:
             self._share(play, jobs, {move.name: move.worker for move in moves})
         return moves
@@ -228,24 +216,3 @@ class Phasewise:
             here = [job for job in placed if job.worker == number]
             for name, weight in weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
-
-
-LATENESS_WEIGHT = 3.0
-"""Additional weight of a second after a job is due."""
-
-
-def added_s(new: ForecastJob, jobs: Sequence[MovableJob], capacity_cores: Sequence[float], now_s: float) -> list[float]:
-    """Time to completion, summed over the jobs of a worker, that a new job adds on each worker; the least is best.
-
-    Seconds after a job is due count `LATENESS_WEIGHT` times in addition, so that a job which would be alone without
-    moves finds a worker that is nearly idle. Workers serve in the order of `order_of`.
-    """
-
-    def counted_s(there: Sequence[ForecastJob], worker: int) -> float:
-        left, delays_s = [job.left for job in there], [job.delay_s for job in there]
-        ends_s = finish_times(capacity_cores[worker], left, delays_s, order_of(there))
-        late_s = [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(there, ends_s, strict=True)]
-        return sum(ends_s) + LATENESS_WEIGHT * sum(late_s)
-
-    by_worker = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
-    return [counted_s([*there, new], worker) - counted_s(there, worker) for worker, there in enumerate(by_worker)]

@@ -18,7 +18,7 @@ def job(name: str, worker: int, core_s: float, due_s: float, cores: float = 1.0,
 
 
 def plan(jobs: list[MovableJob], workers: int = 2, options: MoveOptions = OPTIONS) -> list[tuple[str, int]]:
-    return [(move.name, move.worker) for move in moves(jobs, [1.0] * workers, 0.0, options, ordered=False)]
+    return [(move.name, move.worker) for move in moves(jobs, [1.0] * workers, 0.0, options)]
 
 
 def test_a_job_moves_to_an_idle_worker_if_that_saves_more_than_it_costs() -> None:
@@ -56,7 +56,7 @@ def test_no_move_ends_a_job_later_than_without_moves(drawn: list[tuple[float, in
     due_s = {name: end_s for one in references for name, end_s in one.ends_s(stages).items()}
     jobs = [job(f"job-{n}", w, core_s, due_s[f"job-{n}"], cores) for n, (core_s, w, cores) in enumerate(drawn)]
     worker_of = {one.name: one.worker for one in jobs}
-    planned = moves(jobs, [4.0] * 3, 0.0, MoveOptions(), ordered=False)
+    planned = moves(jobs, [4.0] * 3, 0.0, MoveOptions())
     worker_of.update({move.name: move.worker for move in planned})
     moved = {move.name for move in planned}
     for worker in range(3):
