@@ -35,6 +35,20 @@ def test_names_are_those_of_all_nodes_only_if_each_is_there_once() -> None:
         assert (found[0].tolist(), found[1]) == (places, unknown)
 
 
+def test_all_names_are_recognised_in_any_order_whatever_was_asked_before() -> None:
+    table = NameTable(("a", "b", "c", "d"))
+    for names in ("cdab", "cdab", "dabc", "abcd", "acbd", "cbda", "dcba"):  # in turns rotated and in another order
+        assert table.find(list(names))[0] is table.everywhere
+        for others, places, unknown in (
+            ("cdaa", [0, 2, 3], []),
+            ("cdax", [0, 2, 3], ["x"]),
+            ("xcda", [0, 2, 3], ["x"]),
+        ):
+            found = table.find(list(others))
+            assert (found[0].tolist(), found[1]) == (places, unknown)
+    assert NameTable(()).find([])[0].size == 0
+
+
 def test_full_nodes_are_returned_unchanged() -> None:
     nodes = [{"metadata": {"name": name, "managedFields": [1]}, "status": {}} for name in ("a", "b")]
     args = wire.read_args(args_json(Nodes={"metadata": {}, "items": nodes}))
