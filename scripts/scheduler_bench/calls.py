@@ -113,9 +113,9 @@ def measure(
 ) -> list[Times]:
     """Call both servers `calls` times per verb, in turns.
 
-    For each pending pod, `filter` is called and then `prioritize` with the names that passed, as schedulers do. Names
-    are in the order of the cluster from a random one on, since a scheduler starts behind the nodes it saw last. The
-    number of `slow_clients` is only recorded.
+    For each pending pod, `filter` is called and then `prioritize` with the names that passed, as schedulers do. Each pod
+    has them in an order of its own, since a scheduler filters nodes on many threads at once. The number of
+    `slow_clients` is only recorded.
     """
     names, chance = [objects.node_name(number) for number in range(nodes)], random.Random(seed)  # noqa: S311
     seconds: dict[tuple[str, str], list[float]] = {(who, verb): [] for who in ("ours", "constant") for verb in VERBS}
@@ -139,8 +139,7 @@ def measure(
 
 
 def _question(pod: objects.Json, names: list[str], chance: random.Random) -> bytes:
-    first = chance.randrange(len(names))
-    return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names[first:] + names[:first]})
+    return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": chance.sample(names, len(names))})
 
 
 def _ask(caller: Caller, question: bytes, names: list[str]) -> dict[str, Response]:
