@@ -113,8 +113,8 @@ def measure(
 ) -> list[Times]:
     """Call both servers `calls` times per verb, in turns.
 
-    For each pending pod, `filter` is called and then `prioritize` with the names that passed, as schedulers do. Each pod
-    has them in an order of its own, since a scheduler filters nodes on many threads at once. The number of
+    For each pending pod, `filter` is called and then `prioritize` with the names that passed, as schedulers do. Each
+    pod has them in an order of its own, since a scheduler filters nodes on many threads at once. The number of
     `slow_clients` is only recorded.
     """
     names, chance = [objects.node_name(number) for number in range(nodes)], random.Random(seed)  # noqa: S311
