@@ -20,6 +20,9 @@ SECONDS_PER_HOUR = 3600.0
 
 MAX_DURATION_S = 9e9  # 285 years, just below what Python can wait for; adding more to a time may fail
 
+MAX_NUMBER = 2**60
+"""More than any amount of bytes, millicores or requests; what is computed with it is finite and fits 64 bits."""
+
 _TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 

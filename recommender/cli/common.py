@@ -15,7 +15,7 @@ import click
 from recommender.errors import Misuse, PhasewiseError
 from recommender.files import check_target
 from recommender.sources.mapping import parse_map
-from recommender.units import parse_duration_s, parse_time_s
+from recommender.units import MAX_NUMBER, parse_duration_s, parse_time_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,10 +31,6 @@ class Parsed(click.ParamType[Any, Any]):
             return self._parse(value) if isinstance(value, str) else value
         except Misuse as error:
             self.fail(str(error), param, ctx)
-
-
-MAX_NUMBER = 2**60
-"""More than any amount of bytes, millicores or requests; what is computed with it is finite and fits 64 bits."""
 
 
 class _Bounded(click.ParamType[Any, Any]):

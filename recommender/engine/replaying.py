@@ -6,7 +6,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from recommender.errors import BadInput
 from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.model import PhaseModel
 from recommender.records import Amounts, FloatArray, amounts_of
-from recommender.units import MAX_DURATION_S
+from recommender.units import MAX_DURATION_S, MAX_NUMBER
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +110,11 @@ class Replay:
             start = entries.decode(entries.Start, first)
             if not (start.step_s > 0.0 and 1 <= start.cycle_samples <= MAX_CYCLE_SAMPLES):
                 raise ValueError(f"a cycle of {start.cycle_samples} samples of {start.step_s} s")
+            numbers = asdict(start.options.rails) | asdict(start.options.band) | start._asdict()
+            del numbers["options"], numbers["model"]
+            for name, number in numbers.items():
+                if number is not None and not np.all(np.abs(number) <= MAX_NUMBER):
+                    raise ValueError(f"{name} is {number}")
             return partial(self._start, start, self._model(start.model))
         if kind == entries.STEP:
             if not 0.0 <= (now_s := entries.decode(float, first)) <= MAX_DURATION_S:

@@ -282,6 +282,11 @@ def edited_record(file: Path, edit: Callable[[Blocks], object], steps: int = 12)
         (lambda blocks: blocks[0][0][1][1].__setitem__(1, "15s"), "block 1 .*step_s is '15s', not of type float"),
         (lambda blocks: blocks[0][0][1][1].__setitem__(2, 2**53), "block 1 .*a cycle of 9007199254740992 samples"),
         (lambda blocks: blocks[0][0][1][1][0]["rails"].update(widen=None), "block 1 .*widen is None, not of type"),
+        (
+            lambda blocks: blocks[0][0][1][1][0]["rails"].update(memory_margin=1e300),
+            r"block 1 .*memory_margin is 1e\+300",
+        ),
+        (lambda blocks: blocks[0][0][1][1].__setitem__(4, math.nan), "block 1 .*sample_s is nan"),
         (lambda blocks: blocks[1][0][0].__setitem__(1, math.nan), "block 2 .*a step at nan s"),
         (lambda blocks: blocks[1][0][0][2].update(samples=2**64), "block 2 does not fit"),
         (lambda blocks: blocks[1][0][0].__setitem__(0, "jump"), "block 2 .*there is no kind of entry 'jump'"),
