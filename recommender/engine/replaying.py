@@ -110,6 +110,7 @@ class Replay:
             start = entries.decode(entries.Start, first)
             if not (start.step_s > 0.0 and 1 <= start.cycle_samples <= MAX_CYCLE_SAMPLES):
                 raise ValueError(f"a cycle of {start.cycle_samples} samples of {start.step_s} s")
+            # no command line takes such numbers, with which the engine would overflow
             numbers = asdict(start.options.rails) | asdict(start.options.band) | start._asdict()
             del numbers["options"], numbers["model"]
             for name, number in numbers.items():
