@@ -56,3 +56,4 @@ class Settings:
     # how long advice for a pod that the watch has never shown counts. Longer than the lag of a watch, short enough that
     # a pod deleted meanwhile does not block a node
     hold_s: float = 30.0
+    filter_to_best: bool = False  # whether `filter` passes only the best node if no soft constraint can outvote it

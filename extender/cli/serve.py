@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,6 +33,12 @@ log = logging.getLogger(__name__)
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
+@click.option(
+    "--filter-to-best",
+    is_flag=True,
+    help="Pass only the best node in /filter, unless soft constraints may matter more: one call per pod, not two. For a "
+    "scheduler without other extenders whose own scorers cannot outvote this one, as in the manifests.",
+)
 @with_log_options
 @connection_options
 @scoring_options
@@ -44,6 +51,7 @@ def command(
     request_s: float,
     leader_elect: bool,
     lease_namespace: str,
+    filter_to_best: bool,
     connect: Callable[..., Api],
     settings: Settings,
 ) -> None:
@@ -58,5 +66,6 @@ def command(
         log.warning("%s can be reached from outside without authentication: see --client-authority", address)
     api = connect(user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
+    settings = replace(settings, filter_to_best=filter_to_best)
     service = Service(api, settings, limits, lease_namespace if leader_elect else "", lease_namespace)
     Server(service.app, address, tls_certificate, tls_key, client_authority, request_s).run(*service.parts)

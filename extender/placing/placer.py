@@ -69,7 +69,18 @@ class Placer:
             decision.favourite = passed[0]
             self._state.advise(pod, passed[0])
         self.decisions.put(decision, attempts=1)
+        if self._settings.filter_to_best and len(passed) > 1:
+            passed = self._best_of(pod, passed)
         return FilterResult(passed, found, resolvable)
+
+    def _best_of(self, pod: Pod, passed: Sequence[str]) -> Sequence[str]:
+        """The best node alone, for which the scheduler then asks for no scores; all if soft constraints of the pod, or
+        a taint of that node, could outvote it."""
+        if pod.soft_constraints:
+            return passed
+        _, _, decision = self._choose(pod, passed)
+        alone = decision is not None and not self._state.has_soft_taint(decision.favourite)
+        return [decision.favourite] if alone else passed
 
     def prioritize(self, args: ExtenderArgs) -> HostPriorities:
         """Score each node from 0 to 10; all nodes equally for pods that are not ours."""
@@ -79,10 +90,16 @@ class Placer:
             snapshot = self._state.snapshot()
             places, unknown = snapshot.table.find(args.names)
             return HostPriorities(snapshot.table, places, np.full(len(places), NEUTRAL), unknown)
+        request, unknown, decision = self._choose(pod, args.names)
+        scores = request.places if decision is None else decision.scores
+        return HostPriorities(request.snapshot.table, request.places, scores, unknown)
+
+    def _choose(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str], Decision | None]:
+        """Score the known nodes and advise the best one; no decision if all are unknown."""
         with self._advising:  # concurrent calls must not all be sent to the same node
-            request, unknown = self._request_on(pod, args.names)
+            request, unknown = self._request_on(pod, names)
             if not len(request.places):
-                return HostPriorities(request.snapshot.table, request.places, request.places, unknown)
+                return request, unknown, None
             decision = self._decide(request)
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
@@ -91,7 +108,7 @@ class Placer:
             decision.refused, decision.waited_s = former.refused, former.waited_s
             decision.added_overload = former.added_overload
         self.decisions.put(decision, attempts=0 if former is not None else 1)
-        return HostPriorities(request.snapshot.table, decision.places, decision.scores, unknown)
+        return request, unknown, decision
 
     def preempt(self, args: PreemptionArgs) -> Victims:
         """The candidate nodes of a preemption with their victims: those proposed, and more of ours where they do not

@@ -82,6 +82,7 @@ class Pod(NamedTuple):
     # extended, gpu: requests of extended resources by name, and of GPUs
     extended: Mapping[str, float] = {}
     gpu: GpuRequest = NO_GPU
+    soft_constraints: bool = False  # whether the scheduler itself may prefer some nodes for it
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -100,6 +101,7 @@ class Node:
     data: Mapping[str, float]
     extended: Mapping[str, float] = field(default_factory=dict)
     gpus: GpuOffer = NO_GPUS
+    soft_taint: bool = False  # whether pods avoid it where possible (`PreferNoSchedule`)
 
 
 HISTORY, FORECAST = "history", "forecast"
@@ -196,6 +198,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_resources(needs),
             gpu=gpu_request(needs, spec),
+            soft_constraints=_has_soft_constraints(spec, seen.owner),
         )
 
     return read
@@ -219,6 +222,22 @@ def _job_of(pod: ClusterPod) -> str:
         return intern(name)
     owner: OwnerRef | None = pod.owner
     return owner.uid or owner.name if owner is not None else ""
+
+
+SPREAD_BY_DEFAULT = {"ReplicationController", "ReplicaSet", "StatefulSet"}
+"""Controllers whose pods a scheduler spreads without being asked."""
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _has_soft_constraints(spec: Fields, owner: OwnerRef | None) -> bool:
+    """Whether a pod prefers nodes, neighbours or devices, or is spread where possible."""
+    if owner is not None and owner.kind in SPREAD_BY_DEFAULT:
+        return True
+    spreads = (each.text("whenUnsatisfiable") != "DoNotSchedule" for each in spec.children("topologySpreadConstraints"))
+    affinity = spec.child("affinity")
+    kinds = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    return any(spreads) or "resourceClaims" in spec or any(PREFERRED in affinity.child(kind) for kind in kinds)
 
 
 def _refused_since_s(status: Fields) -> float:
@@ -258,7 +277,8 @@ def read_node(raw: Fields) -> Node:
     }
     extended = extended_resources(amounts(status.child("allocatable")))
     gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
-    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus)
+    soft_taint = any(taint.text("effect") == "PreferNoSchedule" for taint in raw.child("spec").children("taints"))
+    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus, soft_taint)
 
 
 def _share(text: str) -> float:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from extender.pods import footprint
 from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
-from extender.pods.gpus import GpuOffer
 from extender.pods.pod import Node, Pod
 from extender.view.devices import DemandMix, DeviceTable, Floats
 from extender.view.snapshot import NameTable, Snapshot
@@ -120,9 +119,9 @@ class NodeTable:
             self._largest = (cpu_cores, memory_bytes) if sized else (math.inf, math.inf)
         return self._largest
 
-    def gpus_of(self, name: str) -> GpuOffer | None:
+    def node(self, name: str) -> Node | None:
         place = self.index.get(name)
-        return None if place is None else self._nodes[place].gpus
+        return None if place is None else self._nodes[place]
 
     def put_node(self, node: Node) -> bool:
         """Add or update a node; True if it offers a new resource, for which no pod has been counted yet."""

@@ -26,7 +26,6 @@ class NameTable:
         # (n,): rank of each node by name, to break ties
         self.rank = np.empty(len(self.names), dtype=np.intp)
         self.rank[[self.index[name] for name in sorted(self.names)]] = self.everywhere
-        self._all = hash(frozenset(self.names))  # 64 bits, with a key: no other names have it
         self._latest: tuple[Sequence[str], tuple[Integers, list[str]]] | None = None
 
     def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
@@ -38,7 +37,7 @@ class NameTable:
         return latest[1]
 
     def _found(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
-        if len(names) == len(self.names) and hash(frozenset(names)) == self._all:
+        if len(names) == len(self.names) and not self.index.keys() - names:  # half the time of looking up each
             return self.everywhere, []
         try:
             found, unknown = np.fromiter(map(self.index.__getitem__, names), np.intp, len(names)), list[str]()

@@ -55,12 +55,12 @@ class ClusterState:
     def put_node(self, node: Node) -> None:
         with self._lock:
             self._snapshot = None
-            former_gpus, largest = self._table.gpus_of(node.name), self._table.largest
+            former, largest = self._table.node(node.name), self._table.largest
             if self._table.put_node(node):
                 self._renew_sums(list(self._table.index), self._cell)
-            elif former_gpus is None:
+            elif former is None:
                 self._renew_sums([node.name], self._cell)
-            if former_gpus not in (None, node.gpus):  # as while its device plugin restarts
+            if former is not None and former.gpus != node.gpus:  # as while its device plugin restarts
                 self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
             self._recount_if_changed(largest)
 
@@ -196,6 +196,12 @@ class ClusterState:
                 self._mark_overdue(cell)
                 self._snapshot = self._table.snapshot(cell)
             return self._snapshot
+
+    def has_soft_taint(self, node: str) -> bool:
+        """Whether pods avoid a node where possible, by a taint."""
+        with self._lock:
+            known = self._table.node(node)
+            return known is not None and known.soft_taint
 
     def residents(self, node: str) -> dict[str, Resident]:
         with self._lock:

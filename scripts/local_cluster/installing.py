@@ -86,6 +86,11 @@ def _containers(objects: Sequence[Json]) -> dict[str, Json]:
     return {container["name"]: container for spec in deployments for container in spec["containers"]}
 
 
+def installed_options() -> list[str]:
+    """Options of the extender beside the scheduler in the manifests, other than its address."""
+    return [each for each in _containers(documents())["extender"]["command"][3:] if not each.startswith("--address=")]
+
+
 def installed_environment() -> dict[str, str]:
     """Environment of the scheduler in the manifests, for other schedulers of benchmarks."""
     return {each["name"]: each["value"] for each in _containers(documents())["scheduler"].get("env", ())}
@@ -102,6 +107,11 @@ def installed_profile() -> dict[str, Any]:
     """Profile of the scheduler in the manifests, for other schedulers of tests and benchmarks."""
     (profile,) = configuration(documents())["profiles"]
     return {name: given for name, given in profile.items() if name != "schedulerName"}
+
+
+def installed_weight() -> int:
+    """The extender's weight in the manifests: a tenth of what one point counts beside the scheduler's own scores."""
+    return int(configuration(documents())["extenders"][0]["weight"])
 
 
 def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) -> Path:

@@ -44,7 +44,7 @@ def extender_with_scheduler(cluster: Cluster) -> Iterator[None]:
     """Run the extender, and a scheduler `phasewise` that calls it."""
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
     server = start_extender(cluster, name="gang-extender")
-    scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address_of(server)}", verbs=VERBS, weight=20)
+    scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address_of(server)}", verbs=VERBS)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from local_cluster.control_plane import scheduler_flags
+from local_cluster.installing import installed_weight
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
@@ -25,18 +26,17 @@ def start_scheduler(
     *,
     extender: str | None,
     verbs: Sequence[str],
-    weight: int = 5,
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
     profile: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; restart a running one if its configuration differs.
+    The extender has the weight of our manifests.
 
     `extender`: URL of an HTTP extender, called for every pod with node names only; None for none. For `https://`, the
         cluster's authority is trusted, and a client certificate is sent.
     `verbs`: Verbs that the extender offers under paths of the same names: `filter`, `prioritize`, `preempt`, `bind`.
-    `weight`: A tenth of what one point of `prioritize` counts beside the scheduler's own scores (some hundred in all).
     `ignorable`: Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
     `percentage_of_nodes_to_score`: Share of the nodes that the extender is called with, in clusters of more than a
         hundred.
@@ -57,7 +57,12 @@ def start_scheduler(
     }
     if extender is not None:
         offered = {f"{verb}Verb": verb for verb in verbs}
-        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": CALL_TIMEOUT, "ignorable": ignorable}
+        given = {
+            "urlPrefix": extender,
+            "weight": installed_weight(),
+            "httpTimeout": CALL_TIMEOUT,
+            "ignorable": ignorable,
+        }
         if extender.startswith("https://"):
             certificate, key = rig.certificate(f"scheduler-{name}", SCHEDULER_USER)
             files = {"caFile": str(rig.authority.file), "certFile": str(certificate), "keyFile": str(key)}

@@ -13,7 +13,7 @@ import orjson
 
 from extender.scoring.scorers import scaled_scores
 from local_cluster import moving
-from local_cluster.installing import configuration, documents, installed_profile
+from local_cluster.installing import installed_profile
 from local_cluster.played_http import Asked, Reply, played
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
@@ -77,11 +77,6 @@ BIN_PACKING_PROFILE: Json = {
 """Upstream's bin packing; BalancedAllocation stays enabled."""
 
 
-def installed_weight() -> int:
-    """The extender's weight in our manifests."""
-    return int(configuration(documents())["extenders"][0]["weight"])
-
-
 def start_stock(bench: Bench, who: Contender) -> Server:
     """Start a kube-scheduler without extender."""
     profile = BIN_PACKING_PROFILE if who is MOST else None
@@ -92,9 +87,7 @@ def start_with_extender(
     bench: Bench, who: Contender, url: str, verbs: Sequence[str] = ("filter", "prioritize", "preempt")
 ) -> Server:
     """Start the kube-scheduler of our manifests with the extender at this URL."""
-    return start_scheduler(
-        bench.cluster, who.scheduler, extender=url, verbs=verbs, weight=installed_weight(), profile=installed_profile()
-    )
+    return start_scheduler(bench.cluster, who.scheduler, extender=url, verbs=verbs, profile=installed_profile())
 
 
 def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:

@@ -14,7 +14,7 @@ import psutil
 import requests
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS
+from local_cluster.installing import MANIFESTS, installed_options
 from local_cluster.processes import Server, ServerFailed
 from local_cluster.rig import ROOT
 from local_cluster.waiting import wait_until
@@ -23,6 +23,7 @@ from scale_bench.objects import fast_api
 
 STUB = Path(__file__).with_name("stub.py")
 SCHEDULER = "phasewise"
+OURS = ("ours", "installed")
 READY_WITHIN_S = 300.0
 MIB = 2**20
 
@@ -40,13 +41,15 @@ class BenchCluster:
 
     @contextmanager
     def answering(self, kind: str) -> Iterator[RunningServer]:
-        """Run our extender (`ours`) with the rights of its role until it is synced, or a stand-in from `stub`."""
+        """Run our extender with the rights of its role until it is synced, with default options (`ours`) or those of
+        our manifests (`installed`); or a stand-in from `stub`."""
         port = self.cluster.ports.free()
-        name, ready = f"extender-{kind}", "readyz" if kind == "ours" else "healthz"
+        name, ready = f"extender-{kind}", "readyz" if kind in OURS else "healthz"
         command: list[str | Path]
-        if kind == "ours":
+        if kind in OURS:
             account = self.cluster.service_account("kube-system", "phasewise-extender")
             command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address", f"127.0.0.1:{port}"]
+            command += installed_options() if kind == "installed" else ()
         else:
             command = [STUB, kind, str(port)]
         server = self.cluster.start(name, [sys.executable, *command], environment={"PYTHONPATH": str(ROOT)})

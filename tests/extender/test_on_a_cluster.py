@@ -50,7 +50,7 @@ def extender(cluster: Cluster, account: Path, port: int) -> Iterator[str]:
     """The URL of the service, which a scheduler `phasewise` calls."""
     url = f"http://127.0.0.1:{port}"
     server = start(cluster, account, port)
-    scheduler = start_scheduler(cluster, "phasewise", extender=url, verbs=VERBS, weight=20)
+    scheduler = start_scheduler(cluster, "phasewise", extender=url, verbs=VERBS)
     yield url
     scheduler.stop()
     server.stop()
@@ -131,6 +131,40 @@ def test_nodes_added_and_removed_in_a_burst_are_followed(
     assert not set(node_of.values()) & set(added.names)
 
 
+def test_with_filter_to_best_a_pod_takes_one_call_unless_it_prefers_nodes(
+    cluster: Cluster, account: Path, namespace: str
+) -> None:
+    nodes, port = cluster.start_nodes(4, cpu="16", memory="64Gi"), cluster.ports.free()
+    url, scheduler_name = f"http://127.0.0.1:{port}", "one-call"
+    options = ("--filter-to-best", "--scheduler-name", scheduler_name)
+    server = start(cluster, account, port, *options, name="extender-one-call")
+    scheduler = start_scheduler(cluster, scheduler_name, extender=url, verbs=VERBS, profile=installed_profile())
+    calls = 'phasewise_extender_calls_total{status="200",verb="%s"}'
+    try:
+        put_profile(cluster, namespace, "early", EARLY)
+        wait_until(lambda: has_history(url, namespace, "early"), "the extender to see the profile")
+        asked = metric(url, calls % "filter")
+        for number in range(4):
+            pod = job(nodes, "early")
+            pod["spec"]["schedulerName"] = scheduler_name
+            create(cluster, namespace, f"early-{number}", pod)
+        node_of = wait_bound(cluster, namespace, 4)
+        assert sorted(node_of.values()) == sorted(nodes.names), "two on one node would need 24 of 16 cores"
+        assert all(explain(url, namespace, name)["advised"] == node for name, node in node_of.items())
+        assert (metric(url, calls % "filter") - asked, metric(url, calls % "prioritize")) == (4, 0)
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [nodes.names[0]]}]}
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": here}]}
+        pod = job(nodes, affinity={"nodeAffinity": preferred})
+        pod["spec"]["schedulerName"] = scheduler_name
+        create(cluster, namespace, "picky", pod)
+        wait_bound(cluster, namespace, 5)
+        assert metric(url, calls % "prioritize") == 1
+    finally:
+        scheduler.stop()
+        server.stop()
+        nodes.remove()
+
+
 @pytest.fixture(scope="module")
 def leading(cluster: Cluster, account: Path) -> Iterator[tuple[Server, str]]:
     """A replica that leads and serves HTTPS to clients with a certificate; and its URL."""
@@ -197,7 +231,7 @@ def test_while_the_extender_is_away_pods_are_spread_by_the_scheduler_alone(clust
     nodes = cluster.start_nodes(4, cpu="16", memory="64Gi")
     unreachable, installed = "http://127.0.0.1:1", installed_profile()
     scheduler = start_scheduler(
-        cluster, "left-alone", extender=unreachable, verbs=VERBS, weight=20, ignorable=True, profile=installed
+        cluster, "left-alone", extender=unreachable, verbs=VERBS, ignorable=True, profile=installed
     )
     try:
         pod = job(nodes)

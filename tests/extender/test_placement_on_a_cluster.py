@@ -37,7 +37,7 @@ def extender(cluster: Cluster) -> Iterator[str]:
     command += ["--address", url.removeprefix("http://")]
     ready = cluster.answers(f"{url}/readyz")
     server = cluster.start("advising-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
-    scheduler = start_scheduler(cluster, "advised", extender=url, verbs=("filter", "prioritize", "preempt"), weight=20)
+    scheduler = start_scheduler(cluster, "advised", extender=url, verbs=("filter", "prioritize", "preempt"))
     yield url
     scheduler.stop()
     server.stop()

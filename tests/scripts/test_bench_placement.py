@@ -17,7 +17,7 @@ from rich.console import Console
 from benches import write_json
 from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
-from local_cluster.installing import installed_profile
+from local_cluster.installing import installed_profile, installed_weight
 from local_cluster.workloads import Json
 from placement_bench import output
 from placement_bench.burst import Burst, demand_on, judge_burst
@@ -45,7 +45,7 @@ from placement_bench.recordings import (
     recordings,
     scattered,
 )
-from placement_bench.schedulers import LEAST, OURS, CurrentUseScorer, Pace, Pair, installed_weight, random_scores
+from placement_bench.schedulers import LEAST, OURS, CurrentUseScorer, Pace, Pair, random_scores
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from tests.scripts.benches import invoke
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 import urllib3
 from cryptography import x509
@@ -141,6 +142,19 @@ def max_body_mib(stage: Stage) -> None:
     sizes = ({"nodes": [node_json("n0")]}, {"nodes": [node_json("n0")]})
     assert stage.run(posted, "--max-body", "2", **sizes[0]) == 413
     assert stage.run(posted, **sizes[1]) != 413
+
+
+def filter_to_best(stage: Stage) -> None:
+    def passed(server: Server, _: FakeApi) -> list[str]:
+        body = orjson.dumps({"Pod": worlds_pod("p"), "NodeNames": ["n0", "n1"]})
+        with urllib3.PoolManager() as pool:
+            answer = pool.request("POST", f"http://127.0.0.1:{server.port}/filter", body=body, retries=False)
+        names: list[str] = answer.json()["NodeNames"]
+        return names
+
+    nodes = [node_json("n0"), node_json("n1")]
+    assert stage.run(passed, "--filter-to-best", nodes=nodes) == ["n0"]
+    assert stage.run(passed, nodes=nodes) == ["n0", "n1"]
 
 
 # -- the controller ----------------------------------------------------------------------------------------------------
@@ -391,6 +405,7 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
         **SHARED,
         **LEADING,
         **{case.__name__: case for case in (tls_certificate, tls_key, client_authority, request_s, max_body_mib)},
+        "filter_to_best": filter_to_best,
     },
     "controller": {
         **SHARED,
