@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 @click.option(
     "--filter-to-best",
     is_flag=True,
-    help="Pass only the best node in /filter, unless soft constraints may matter more: one call per pod, not two. For a "
-    "scheduler without other extenders whose own scorers cannot outvote this one, as in the manifests.",
+    help="Pass only the best node in /filter, unless soft constraints may matter more: one call per pod, not two. For "
+    "a scheduler without other extenders whose own scorers cannot outvote this one, as in the manifests.",
 )
 @with_log_options
 @connection_options

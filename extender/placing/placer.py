@@ -79,8 +79,9 @@ class Placer:
         if pod.soft_constraints:
             return passed
         _, _, decision = self._choose(pod, passed)
-        alone = decision is not None and not self._state.has_soft_taint(decision.favourite)
-        return [decision.favourite] if alone else passed
+        if decision is None or self._state.has_soft_taint(decision.favourite):
+            return passed
+        return [decision.favourite]
 
     def prioritize(self, args: ExtenderArgs) -> HostPriorities:
         """Score each node from 0 to 10; all nodes equally for pods that are not ours."""

@@ -124,12 +124,15 @@ def grow(
             time.sleep(SETTLE_S)
             synced = ours.memory
             times: list[calls.Times] = []
-            if call_count:
-                with _control_plane_paused(bench):
-                    times = calls.measure(ours, stub, pending, nodes, call_count, seed)
+            for kind in calls.VERBS if call_count else ():
+                with (
+                    contextlib.nullcontext(ours) if kind == "ours" else bench.answering(kind) as each,
+                    _control_plane_paused(bench),
+                ):
+                    times += calls.measure(kind, each, stub, pending, nodes, call_count, seed)
                     if slow:
-                        with SlowClients(ours.port, slow // len(KINDS), KINDS):
-                            times += calls.measure(ours, stub, pending, nodes, call_count, seed, slow)
+                        with SlowClients(each.port, slow // len(KINDS), KINDS):
+                            times += calls.measure(kind, each, stub, pending, nodes, call_count, seed, slow)
             yield ServiceMemory(nodes, pods, synced_s, synced, ours.memory), times
 
 

@@ -147,7 +147,7 @@ def test_a_tiny_run_measures_calls_and_memory_on_a_growing_cluster(borrowed: Clu
     written = orjson.loads(file.read_bytes())
     assert [(each["nodes"], each["pods"]) for each in written["memory"]] == [(5, 10), (8, 16)]
     assert {(each["names"], each["slow_clients"], each["server"], each["calls"]) for each in written["calls"]} == {
-        (size, slow, server, 20) for size in (5, 8) for slow in (0, 30) for server in ("ours", "constant")
+        (size, slow, server, 20) for size in (5, 8) for slow in (0, 30) for server in ("ours", "installed", "constant")
     }
 
 
