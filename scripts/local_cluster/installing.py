@@ -91,11 +91,6 @@ def installed_options() -> list[str]:
     return [each for each in _containers(documents())["extender"]["command"][3:] if not each.startswith("--address=")]
 
 
-def installed_environment() -> dict[str, str]:
-    """Environment of the scheduler in the manifests, for other schedulers of benchmarks."""
-    return {each["name"]: each["value"] for each in _containers(documents())["scheduler"].get("env", ())}
-
-
 def configuration(objects: Sequence[Json]) -> dict[str, Any]:
     """The scheduler's configuration in the manifests."""
     found = next(each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", ()))
@@ -133,4 +128,4 @@ def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: P
     port = rig.ports.free()
     whole = [rig.binaries[program], *given, *scheduler_flags(rig, file, kubeconfig, port), *feature_gates(rig)]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
-    return rig.start("phasewise-scheduler", whole, ready=ready, environment=installed_environment(), wait=False)
+    return rig.start("phasewise-scheduler", whole, ready=ready, wait=False)

@@ -13,7 +13,7 @@ import orjson
 
 from extender.scoring.scorers import scaled_scores
 from local_cluster import moving
-from local_cluster.installing import installed_profile
+from local_cluster.installing import installed_options, installed_profile
 from local_cluster.played_http import Asked, Reply, played
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
@@ -91,13 +91,13 @@ def start_with_extender(
 
 
 def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:
-    """Start our extender with the time scale of the jobs; return its URL once it has synced.
+    """Start our extender as our manifests do, with the time scale of the jobs; return its URL once it has synced.
 
     One that already runs is kept if it has the same options, and replaced otherwise.
     """
     name = f"extender-{who.scheduler}"
     times = ("--horizon", f"{pace.of_bench(3600.0)}", "--cycle", f"{pace.of_bench(600.0)}")  # its defaults, in jobs
-    wanted = ["--scheduler-name", who.scheduler, *times, *options]
+    wanted = ["--scheduler-name", who.scheduler, *installed_options(), *times, *options]
     running = bench.cluster.servers.get(name)
     if running is not None and running.command[running.command.index(wanted[0]) : -2] != wanted:
         bench.cluster.dismiss(name)

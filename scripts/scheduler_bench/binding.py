@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import urllib3
 
-from local_cluster.installing import installed_environment, installed_profile
+from local_cluster.installing import installed_profile
 from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import in_parallel, listed
@@ -73,9 +73,7 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     waiting = [objects.pod(f"burst-{number}-{each}", _pod_number(each)) for each in range(pods)]
     in_parallel(lambda made: bench.api.create(path, made), waiting)
     first = int(WARM_UP_SHARE * pods)
-    profile, environment = None, GO_DEFAULTS
-    if kind in OF_MANIFESTS:
-        profile, environment = installed_profile(), GO_DEFAULTS | installed_environment()
+    profile = installed_profile() if kind in OF_MANIFESTS else None
     with _extender_of(bench, kind) as (extender, url), _BindingWatch(bench) as seen:
         scheduler = start_scheduler(
             bench.cluster,
@@ -84,7 +82,7 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
             verbs=VERBS,
             percentage_of_nodes_to_score=share_percent,
             profile=profile,
-            environment=environment,
+            environment=GO_DEFAULTS,
         )
         try:
             _wait_for_bindings(seen, first, pods)

@@ -29,7 +29,7 @@ TITLES = {
     "scores": "equal scores: our server",
     "ours": "Phasewise",
     "tuned": "answers nothing: our server; scheduler of our manifests",
-    "installed": "Phasewise; scheduler of our manifests",
+    "installed": "Phasewise as installed",
 }
 
 PERF_TITLES = {

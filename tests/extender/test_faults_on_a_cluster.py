@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import Extender, installed_environment
+from local_cluster.installing import Extender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read
 from local_cluster.waiting import wait_until
@@ -69,12 +69,6 @@ def put_known_profile(cluster: Cluster, url: str, namespace: str, workload: str,
     """Write the profile of a class, and wait until the extender knows it."""
     put_profile(cluster, namespace, workload, *curves)
     wait_until(lambda: has_history(url, namespace, workload), f"the extender to know of {workload}")
-
-
-def test_the_scheduler_runs_with_the_environment_of_the_manifests(installed: Extender) -> None:
-    environment = installed_environment()
-    assert environment
-    assert environment.items() <= psutil.Process(installed.scheduler.pid).environ().items()
 
 
 def test_pods_of_a_megabyte_are_placed_as_advised_and_take_little_memory(
