@@ -74,6 +74,7 @@ class Caller:
 VERBS = {"ours": ("filter", "prioritize"), "installed": ("filter",)}
 """Kind of our server -> verbs that it is asked per pod."""
 
+BOTH = "both"
 TURNS = 5
 """Number of turns in which ours and the constant server are called alternately."""
 
@@ -139,6 +140,10 @@ def measure(
                     if turn:
                         seconds["constant", verb].append(answered.seconds)
     cores = background.cores
+    if len(verbs) > 1:  # what a pod waits for in all
+        for who in (kind, "constant"):
+            of_verbs = (seconds[who, verb] for verb in verbs)
+            seconds[who, BOTH] = [sum(of_pod) for of_pod in zip(*of_verbs, strict=True)]
     return [Times.of(who, verb, nodes, taken, cores, slow_clients) for (who, verb), taken in seconds.items()]
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 import benches
 from scheduler_bench.binding import KINDS, Round
-from scheduler_bench.calls import Times
+from scheduler_bench.calls import BOTH, Times
 from scheduler_bench.large import ServiceMemory
 from scheduler_bench.perf import Perf
 from scheduler_bench.place import OURS
@@ -104,7 +104,7 @@ def _calls(times: Sequence[Times]) -> Table:
     rows = benches.table(title, "node names", "slow clients", "server", "verb", *headers, text_columns=4)
     for one in times:
         goals = P99_BESIDE_SLOW_MS if one.slow_clients else P99_MS
-        goal = goals.get(one.names) if one.server in OURS else None
+        goal = goals.get(one.names, 0.0) * (2 if one.verb == BOTH else 1) if one.server in OURS else 0.0
         figures = (f"{ms:.2f}" for ms in (one.p50_ms, one.p90_ms, one.p99_ms, one.most_ms))
         rows.add_row(
             f"{one.names:,}",
