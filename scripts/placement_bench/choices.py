@@ -49,7 +49,7 @@ class OnCluster:
         self._url = start_extender(bench, CHOOSES, REAL_TIME, "--hold", "0.001s")  # a probe must not count as a pod
         start_with_extender(bench, CHOOSES, self._url)
         self._namespace = bench.namespace()
-        self._profiles = 0
+        self._clusters = self._profiles = 0
         self._sums: list[float] = []
 
     def learn(self, workload: str, demand: np.ndarray) -> None:
@@ -61,7 +61,9 @@ class OnCluster:
         """Put pods on the first nodes; return once the extender counts them."""
         step_s = Grid().step_s
         time.sleep(max(0.0, MIN_CELL_LEFT_S - (step_s - time.time() % step_s)))
-        uids = list(self._bench.pool.map(self._bind, range(len(held)), held))
+        self._clusters += 1  # in the names, as kwok may delete a pod of the last one late, by its name
+        names = [f"held-{self._clusters}-{number}" for number in range(len(held))]
+        uids = list(self._bench.pool.map(self._bind, names, held))
         pods = [{"name": uid, "uid": uid, "category": each.category} for uid, each in zip(uids, held, strict=True)]
         for first in range(0, len(pods), MAX_PROFILE_PODS):
             self._profiles += 1
@@ -90,8 +92,8 @@ class OnCluster:
     def close(self) -> None:
         self._nodes.remove()
 
-    def _bind(self, number: int, held: PlacedPod) -> str:
-        name, node = f"held-{number}", self._nodes.names[held.node]
+    def _bind(self, name: str, held: PlacedPod) -> str:
+        node = self._nodes.names[held.node]
         made = pod(name, CHOOSES.scheduler, self._nodes, held.requests, workload=held.workload, nodeName=node)
         return str(self._bench.submit(self._namespace, made)["metadata"]["uid"])
 
