@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from scheduler_bench import objects
-from scheduler_bench.place import BackgroundLoad, RunningServer
+from scheduler_bench.place import OURS, BackgroundLoad, RunningServer
 
 TIMEOUT_S = 10.0
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -71,10 +71,9 @@ class Caller:
         return Response(seconds, int(self._buffer[9:12]), bytes(self._buffer[begins:whole]))
 
 
-VERBS = {"ours": ("filter", "prioritize"), "installed": ("filter",)}
-"""Kind of our server -> verbs that it is asked per pod."""
-
 BOTH = "both"
+"""Stands for all verbs of a pod together."""
+
 TURNS = 5
 """Number of turns in which ours and the constant server are called alternately."""
 
@@ -115,14 +114,14 @@ def measure(
     seed: int,
     slow_clients: int = 0,
 ) -> list[Times]:
-    """Call both servers `calls` times per verb, in turns; ours is of the `kind` that `VERBS` names.
+    """Call both servers `calls` times per verb, in turns; ours is of a kind that `OURS` names.
 
-    For each pending pod, `filter` is called and then, if it passes all nodes, `prioritize` with them, as schedulers do.
-    Each pod has them in an order of its own, since a scheduler filters nodes on many threads at once. The number of
-    `slow_clients` is only recorded.
+    For each pending pod, `filter` is called and then `prioritize` with the names that passed, unless it passes one, as
+    schedulers do. Each pod has them in an order of its own, since a scheduler filters nodes on many threads at once.
+    The number of `slow_clients` is only recorded.
     """
     names, chance = [objects.node_name(number) for number in range(nodes)], random.Random(seed)  # noqa: S311
-    verbs = VERBS[kind]
+    verbs = OURS[kind]
     seconds: dict[tuple[str, str], list[float]] = {(who, verb): [] for who in (kind, "constant") for verb in verbs}
     background, queue = BackgroundLoad(), cycle(pods)
     with Caller(ours.port) as our_caller, Caller(stub.port) as stub_caller:
@@ -155,10 +154,10 @@ def _ask(caller: Caller, question: bytes, names: list[str], verbs: Sequence[str]
     """Call the verbs for one pod; check that every node is in the answer exactly once, or one node if that is all."""
     filtered = caller.post("filter", question)
     passed = orjson.loads(filtered.body)["NodeNames"] if filtered.status == 200 else []
-    if len(verbs) == 1 and len(passed) == 1:
-        return {"filter": filtered}
-    if sorted(passed) != names:
+    if len(passed) != 1 if len(verbs) == 1 else sorted(passed) != names:
         raise RuntimeError(f"filter: {filtered.status}, {len(passed)} of {len(names)} nodes")
+    if len(verbs) == 1:
+        return {"filter": filtered}
     scored = caller.post("prioritize", question)
     hosts = sorted(each["Host"] for each in orjson.loads(scored.body)) if scored.status == 200 else []
     if hosts != names:

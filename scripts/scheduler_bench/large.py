@@ -17,7 +17,7 @@ from rich.progress import Progress
 from benches import log_progress
 from scheduler_bench import calls, objects
 from scheduler_bench.objects import fill, prepare, waiting
-from scheduler_bench.place import BenchCluster, Memory
+from scheduler_bench.place import OURS, BenchCluster, Memory
 
 HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 FIRST_BYTES = {
@@ -124,7 +124,7 @@ def grow(
             time.sleep(SETTLE_S)
             synced = ours.memory
             times: list[calls.Times] = []
-            for kind in calls.VERBS if call_count else ():
+            for kind in OURS if call_count else ():
                 with (
                     contextlib.nullcontext(ours) if kind == "ours" else bench.answering(kind) as each,
                     _control_plane_paused(bench),

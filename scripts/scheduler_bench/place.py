@@ -23,7 +23,9 @@ from scale_bench.objects import fast_api
 
 STUB = Path(__file__).with_name("stub.py")
 SCHEDULER = "phasewise"
-OURS = ("ours", "installed")
+OURS = {"ours": ("filter", "prioritize"), "installed": ("filter",)}
+"""Kind of our extender -> verbs that a scheduler asks per pod."""
+
 READY_WITHIN_S = 300.0
 MIB = 2**20
 
