@@ -22,12 +22,6 @@ NO_GROUP = -1
 MAX_CLOCK_SKEW_S = 60.0
 """Clocks of nodes differ by seconds. A sample from further ahead is wrong, and would make all later ones look late."""
 
-MIN_THROTTLED_SAMPLES = 2
-"""Fewer consecutive samples at the limit may be noise."""
-
-THROTTLED_DEMAND_FACTOR = 1.5
-"""Demand of a throttled container as a multiple of its usage: a limit that is far too low is overcome in a few runs."""
-
 UNKNOWN = np.full(2, np.nan)
 
 
@@ -66,12 +60,18 @@ class ContainerArrays(SlotArrays):
     """A kill costs more than usual."""
     had_target: BoolArray = fresh(False)
     """Its requests have matched our target at least once, so its violations are ours."""
-    saturated_samples: IntArray = fresh(0)
-    """Counts up with each sample that uses all the CPU it has, down with each other one: it may need more."""
-    unsaturated_cpu_cores: FloatArray = fresh(np.nan)
-    """Decaying peak of the CPU usage in samples that did not use all of it; NaN before the first."""
-    throttled_samples: IntArray = fresh(0)
-    """Consecutive samples at the CPU limit that may have needed more."""
+    censored_samples: IntArray = fresh(0)
+    """Consecutive samples that used all the CPU there was, those at a limit twice: the demand was at least that."""
+    censored_cpu_cores: FloatArray = fresh(np.nan)
+    """Use in those samples, until there is one with room; NaN if there is none."""
+    free_cpu_cores: FloatArray = fresh(np.nan)
+    """Decaying peak of the CPU use in samples with room; NaN before the first."""
+    tested: BoolArray = fresh(False)
+    """Demand was censored once: headroom shows whether it is again."""
+    withheld: BoolArray = fresh(False)
+    """It used more once there was more: what it has, it may need."""
+    foreseen: BoolArray = fresh(False)
+    """Its own past, or enough runs of its class, tell what CPU it needs next."""
     phase: IntArray = fresh(UNKNOWN_PHASE)
     since_cell: IntArray = fresh(0)
     """Its present phase, and the grid cell in which it began."""
@@ -103,13 +103,3 @@ class ContainerArrays(SlotArrays):
             cells[late] -= ahead[late] + int(MAX_CLOCK_SKEW_S // step_s) + 2
         self.sampled_s[late] = self.last_cell[late] * step_s
         self.started_s[late] = -np.inf
-
-    def demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
-        """Estimated demand, float64 (m, 2): the usage, or more for CPU that has been throttled for a while.
-
-        Otherwise each run of a class would be given what the run before was limited to. The next run gets more at the
-        same point, and shows whether it needs it.
-        """
-        demand = usage.copy()
-        demand[self.throttled_samples[slots] >= MIN_THROTTLED_SAMPLES, CPU] *= THROTTLED_DEMAND_FACTOR
-        return demand

@@ -209,8 +209,8 @@ class Containers:
         """Reset age and usage of a container that was restarted."""
         self.arrays.start_cell[member.slot] = int(started_s // self.step_s)
         self.arrays.started_s[member.slot] = started_s
-        self.arrays.class_queried_s[member.slot], self.arrays.unsaturated_cpu_cores[member.slot] = -np.inf, np.nan
-        self.arrays.throttled_samples[member.slot] = 0
+        self.arrays.class_queried_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
+        self.arrays.withheld[member.slot] = False
         self.curves.reset(member.slot)
         self.memory.reset(member.slot)
 
@@ -377,7 +377,7 @@ class Containers:
         """Take in further samples of the latest cell, any number of each."""
         arrays = self.arrays
         arrays.used[slots] = self.rows.raise_latest(slots, usage)
-        self.curves.raise_latest(slots, self._steps_since_start(slots, cell), arrays.demand(slots, usage))
+        self.curves.raise_latest(slots, self._steps_since_start(slots, cell), usage)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps, again=True)
 
     def _steps_since_start(self, slots: IntArray, cell: int) -> IntArray:
@@ -391,12 +391,12 @@ class Containers:
         count_samples(slots, usage, at_s, labels, cycle, self.step_s, arrays.arrays(SampledArrays), enters)
         if enters.any():
             self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
-        demand, followed = arrays.demand(slots, usage), arrays.decided_by[slots] < BY_EXPERIENCE
+        followed = arrays.decided_by[slots] < BY_EXPERIENCE
         for _, foresight, of_it in self._by_model(slots):
-            foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]], followed[of_it])
-        self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
+            foresight.observe(slots[of_it], usage[of_it], labels[of_it], arrays.table[slots[of_it]], followed[of_it])
+        self.curves.observe(slots, self._steps_since_start(slots, cell), usage)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
-        self.past.observe(slots, demand[:, CPU].copy())
+        self.past.observe(slots, usage[:, CPU].copy())
         self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])  # before a row is overwritten
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:

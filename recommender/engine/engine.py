@@ -33,8 +33,8 @@ from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import DOUBTS, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
-from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
 from recommender.kernels.histogram import DAY_S
+from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate
@@ -103,12 +103,18 @@ class Engine:
 
     def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
         """Record that a target was published, before and after all limits; True when it changed."""
-        changed = self.groups.arrays.publish(self.groups.slots[group], target, given, now_s)
-        for instance in self.groups.instances[self.groups.slots[group]]:
+        slot = self.groups.slots[group]
+        changed = self.groups.arrays.publish(slot, target, given, now_s)
+        lower, _, upper = self.groups.arrays.advised[slot]
+        for instance in self.groups.instances[slot]:
             running = self.running[instance]
             boosted = math.isnan(running.requests[CPU]) and not math.isnan(given[CPU])  # resized once that ends
-            if not (running.finished or boosted) and running.started_s is not None:
-                self.lead_time.published(instance, given, running.requests, now_s, (group.namespace, group.vpa))
+            if running.finished or boosted or running.started_s is None:
+                continue
+            # The updater leaves a container within its bounds alone: that is no slow resize.
+            stays = in_both((lower <= running.requests) & (running.requests <= upper))
+            wanted = running.requests if stays else given
+            self.lead_time.published(instance, wanted, running.requests, now_s, (group.namespace, group.vpa))
         return changed
 
     def adopt(self, model: PhaseModel) -> None:
@@ -264,7 +270,7 @@ class Engine:
             return
         arrays.group[slot] = NO_GROUP if running.finished else self.groups.slots.get(running.group, NO_GROUP)
         if running.requests[CPU] > arrays.requests[slot, CPU]:  # whether it uses all of that must show again
-            arrays.saturated_samples[slot] = min(arrays.saturated_samples[slot], MIN_SATURATED_SAMPLES - 1)
+            arrays.censored_samples[slot] = min(arrays.censored_samples[slot], MIN_CENSORED_SAMPLES - 1)
         arrays.requests[slot], arrays.limits[slot] = running.requests, running.limits
         arrays.input_size[slot], arrays.costly[slot] = running.input_size, running.costly
         self._reassign(member, running)
@@ -335,6 +341,7 @@ class Engine:
         shared = self._shares.shared(now_s, self.groups.slots, report)
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
         needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
+        needs_default |= situation.cpu_needs_experience
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
@@ -450,5 +457,5 @@ class Engine:
                 return
             given = self.groups.arrays.given[slot]
             if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
-                fleet.arrays.unsaturated_cpu_cores[member.slot] = given[CPU]
+                fleet.arrays.free_cpu_cores[member.slot] = given[CPU] / HEADROOM
                 fleet.foresight.follow_own_use(member.slot, given[CPU])

@@ -19,7 +19,7 @@ import numpy as np
 
 from recommender.engine.container_arrays import BY_CLASS, BY_EXPERIENCE, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.containers import Containers, Member, is_followed, slots_of
-from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
+from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassForecast, ClassRuns, Progress
 from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
@@ -33,10 +33,12 @@ Amount = FloatArray | float
 
 
 class ClassTarget(NamedTuple):
-    """CPU of a container by the earlier runs of its class, and a function that explains it."""
+    """CPU of a container by the earlier runs of its class, a function that explains it, and whether they are enough to
+    lower CPU ahead of time."""
 
     cpu_cores: float
     rule: Callable[[], str]
+    foreseen: bool
 
 
 class Fleet(Containers):
@@ -73,7 +75,7 @@ class Fleet(Containers):
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
         arrays.class_cores[slot] = np.nan
         if arrays.decided_by[slot] == BY_CLASS:
-            arrays.decided_by[slot] = UNDECIDED
+            arrays.decided_by[slot], arrays.foreseen[slot] = UNDECIDED, False
             arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
 
     def class_target(self, runs: ClassRuns | None, age_s: float) -> ClassTarget | None:
@@ -130,6 +132,7 @@ class Fleet(Containers):
         predicts = (times > 0) | begins
         decided, freed = slots[predicts], slots[was & ~predicts]
         arrays.decided_by[decided], arrays.wanted[decided, CPU] = BY_PAST, wanted[predicts]
+        arrays.foreseen[decided], arrays.foreseen[freed] = True, False
         arrays.decided_by[freed], arrays.class_queried_s[freed] = UNDECIDED, -np.inf
         for _, foresight, of_it in self._by_model(freed):
             foresight.take_over(freed[of_it])
@@ -173,10 +176,11 @@ class Fleet(Containers):
         if found is None or not member.follows:
             if arrays.decided_by[slot] >= BY_EXPERIENCE:
                 foresight.take_over(np.array([slot]))
-                arrays.decided_by[slot] = BY_FORECAST
+                arrays.decided_by[slot], arrays.foreseen[slot] = BY_FORECAST, False
                 arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
             return False
         arrays.decided_by[slot], arrays.wanted[slot, CPU] = BY_CLASS, found.cpu_cores
+        arrays.foreseen[slot] = found.foreseen
         member.class_rule = found.rule
         return True
 
@@ -198,8 +202,8 @@ class Fleet(Containers):
         if found is None:
             return None
         if _is_adequate(current_cores, found.soon_cores, found.cpu_cores):
-            return ClassTarget(current_cores, partial(_explain_class, found, soon_s))
-        return ClassTarget(found.cpu_cores, partial(_explain_class, found, ahead_s))
+            return ClassTarget(current_cores, partial(_explain_class, found, soon_s), found.alike >= MIN_RUNS_TO_FALL)
+        return ClassTarget(found.cpu_cores, partial(_explain_class, found, ahead_s), found.alike >= MIN_RUNS_TO_FALL)
 
     def _decide_by_forecast(self, slots: IntArray) -> int:
         """Let the forecast decide after the latest sample of each, int64 (m,); returns how many follow it.

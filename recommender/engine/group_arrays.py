@@ -47,6 +47,7 @@ class GroupArrays(SlotArrays):
     declared_cores: FloatArray = fresh(np.nan)
     shares: BoolArray = fresh(False)
     evictable: BoolArray = fresh(True)
+    cpu_limit_follows: BoolArray = fresh(False)
     """See `keys.Rules`."""
     published: FloatArray = fresh(UNKNOWN)
     """(n, 2): the target in force before limits of users and operators; NaN for none."""

@@ -73,7 +73,7 @@ class Groups:
         """Set how the targets of a group are applied."""
         slot = self.slots[group]
         self.history[slot].memory_interval_s = rules.memory_interval_s or None
-        for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares", "evictable"):
+        for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares", "evictable", "cpu_limit_follows"):
             getattr(self.arrays, name)[slot] = getattr(rules, name)
 
     def remove(self, group: Group) -> None:

@@ -59,6 +59,8 @@ class Rules(NamedTuple):
     """Its containers share the CPU of their nodes."""
     evictable: bool = True
     """One of its pods may be evicted because a node has no room for its resize."""
+    cpu_limit_follows: bool = False
+    """The CPU limit moves with the request: use cannot show what it holds back."""
 
 
 class Ended(NamedTuple):

@@ -33,6 +33,9 @@ ZLIB_LEVEL = 1
 _COUNTED = ("first_cell", "start_cell", "last_cell", "samples", "phase", "since_cell")
 """Integers kept from `ContainerArrays`."""
 
+_FLAGS = ("tested", "withheld")
+"""Flags kept from it; False where an older version kept none."""
+
 
 def pack(content: Mapping[str, Any]) -> str:
     """Pack content ready for JSON into one short text; float32 arrays take seven digits."""
@@ -88,7 +91,8 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
         "model": fleet.tracker.digest,  # not its name, which a retrained model has too
-        "free_cpu_cores": float(fleet.arrays.unsaturated_cpu_cores[member.slot]),
+        "free_cpu_cores": float(fleet.arrays.free_cpu_cores[member.slot]),
+        **{name: bool(getattr(fleet.arrays, name)[member.slot]) for name in _FLAGS},
         "usage": fleet.recent(member).astype(np.float32),
         "curve": encode_curve(fleet.curves.curve(member.slot)),
         "memory_of_late": _short(fleet.memory.of(member.slot)),
@@ -130,7 +134,9 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         except BadArtifact:  # written for another demand, or not by us: keep the new labels
             fleet.relabel([member])
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
-    fleet.arrays.unsaturated_cpu_cores[member.slot] = free_cpu_cores
+    fleet.arrays.free_cpu_cores[member.slot] = free_cpu_cores
+    for name in _FLAGS:
+        getattr(fleet.arrays, name)[member.slot] = kept.get(name) is True
 
 
 def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any] | None, cell: int) -> bool:

@@ -16,6 +16,7 @@ from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, TOO_MANY_VIOLATIONS, Situation
 from recommender.kernels.group_demand import YOUNG_HEADROOM
+from recommender.kernels.samples import HEADROOM
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray, in_either
 from recommender.units import BYTES_PER_MIB, counted
 
@@ -104,12 +105,15 @@ def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     return moved
 
 
-def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """Raise the CPU of a container that uses all it has: on a busy node that hides its demand and never violates."""
-    moved = target.copy()
-    more = np.fmax(target[:, CPU], s.saturated_cpu_cores * options.widen)
-    moved[:, CPU] = np.where(s.evicts, target[:, CPU], more)
-    return moved
+def _room_to_show(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
+    """Give CPU that can be held back some headroom, and try more while demand is censored.
+
+    Use at a limit, or at the request on a full node, neither violates nor shows what is wanted. A published target that
+    stays has its headroom already.
+    """
+    shows, fresh = s.groups.applied & ~s.evicts, s.groups.cpu_limit_follows & ~s.keeps_published[:, CPU]
+    more = np.fmax(s.headroom_cpu_cores, np.where(fresh, HEADROOM * target[:, CPU], np.nan))
+    return _at_least(target, np.where(shows, np.fmax(more, s.probe_cpu_cores), np.nan), CPU)
 
 
 def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -133,6 +137,20 @@ def _no_shrinking_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -
     return np.where(guesses[:, np.newaxis], np.fmax(target, s.groups.requests), target)
 
 
+def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
+    """Where the limit follows the request, neither go below the default recommender's target nor shrink earlier.
+
+    An unseen peak of memory kills there, and after a kill the default's target has a margin above the bump. Only enough
+    earlier runs of the class can rule out a peak; a quiet half day cannot. Too low a CPU limit holds a training back
+    for as long as nobody sees it, unless its own past or such runs tell what comes; so does a request on a full node.
+    """
+    keeps = np.column_stack([s.cpu_needs_experience, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
+    default, upper = s.groups.default_estimate[:, TARGET], s.groups.default_estimate[:, UPPER]
+    would_shrink = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S)[:, np.newaxis] | (s.groups.requests > upper)
+    floor = np.where(would_shrink, default, np.fmax(s.groups.requests, default))
+    return np.where(keeps, np.fmax(target, np.where(np.isnan(target), np.nan, floor)), target)
+
+
 def _shares(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Divide the CPU of a node whose containers want more than it has."""
     moved, declared_cores = target.copy(), s.groups.declared_cores
@@ -149,19 +167,6 @@ def _working_set(target: FloatArray, s: Situation, options: RailOptions) -> Floa
 def _start_again(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
     """Keep the peak memory of a run where it may start again, or come to its peak, before it could be given more."""
     return _at_least(target, np.where(s.keeps_peak, s.groups.peak() * (1.0 + options.memory_margin), np.nan))
-
-
-def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """Where the memory limit follows the request, neither go below the default recommender's target nor shrink earlier.
-
-    An unseen peak kills there, and after a kill the default's target has a margin above the bump. Only enough earlier
-    runs of the class can rule out a peak; a quiet half day cannot.
-    """
-    requests, estimate = s.groups.requests[:, MEMORY], s.groups.default_estimate[:, :, MEMORY]
-    default, upper = estimate[:, TARGET], estimate[:, UPPER]
-    would_shrink = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | (requests > upper)
-    floor = np.where(would_shrink, default, np.fmax(requests, default))
-    return _at_least(target, np.where(s.groups.limits_follow & ~s.evicts & ~s.promised, floor, np.nan))
 
 
 def _slow_shrink(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -233,10 +238,13 @@ RAILS: tuple[Rail, ...] = (
         _own_use,
         "CPU capped at its own usage, at first at what it declares, or at the default recommender's",
     ),
-    Rail("room to show", _room_to_show, "it uses all the CPU that it has, and may need more"),
+    Rail("room to show", _room_to_show, "CPU use may be held back: some headroom, and more while all of it is used"),
     Rail("violation budget", _violation_budget, _explain_violation_budget),
     Rail(
         "no shrinking on a guess", _no_shrinking_on_a_guess, "not below its requests until there is an hour of history"
+    ),
+    Rail(
+        "limit", _limit, "too little would hold it back or kill it: neither less nor sooner than the default recommender"
     ),
     Rail("shares", _shares, "its share of a node whose containers want more CPU than it has"),
     Rail(
@@ -247,7 +255,6 @@ RAILS: tuple[Rail, ...] = (
         _start_again,
         lambda _, __, options: f"the peak of a run and {options.memory_margin:.0%}: it may start again",
     ),
-    Rail("limit", _limit, "its limit follows: neither less nor sooner than the default recommender"),
     Rail("slow shrink", _slow_shrink, _explain_slow_shrink),
     Rail("silence", _silence, "unchanged while there are no samples"),
     Rail("OOM bump", _kill_floor, _explain_kill_floor),
@@ -256,8 +263,8 @@ RAILS: tuple[Rail, ...] = (
 )
 
 
-def _at_least(target: FloatArray, memory_bytes: FloatArray) -> FloatArray:
-    """Raise memory to a minimum where there is one, float64 (n,)."""
+def _at_least(target: FloatArray, amount: FloatArray, resource: int = MEMORY) -> FloatArray:
+    """Raise a resource, by default memory, to a minimum where there is one, float64 (n,)."""
     moved = target.copy()
-    moved[:, MEMORY] = np.where(memory_bytes > target[:, MEMORY], memory_bytes, target[:, MEMORY])
+    moved[:, resource] = np.where(amount > target[:, resource], amount, target[:, resource])
     return moved

@@ -51,8 +51,13 @@ class Situation:
     """bool (n,): no recent sample of any running container; or none runs and none is expected."""
     working_set_bytes: FloatArray
     """float64 (n,): largest present working set; NaN if unknown."""
-    saturated_cpu_cores: FloatArray
-    """float64 (n,): largest CPU request of a container that has used all of it for a while; NaN if none has."""
+    cpu_needs_experience: BoolArray
+    """bool (n,): a container could be held to less CPU than it needs, and nothing tells yet what it needs next."""
+    probe_cpu_cores: FloatArray
+    """float64 (n,): CPU to try where demand is censored; NaN where it is not."""
+    headroom_cpu_cores: FloatArray
+    """float64 (n,): least CPU with which a container's present use would not count as censored; NaN where nothing could
+    be held back."""
     recent_cpu_cores: FloatArray
     """float64 (n,): peak usage in the latest cycles; NaN if there was none."""
     promised: BoolArray
@@ -129,13 +134,13 @@ def assess(
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
     wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
-    counts, largest = np.zeros((6, n), np.int64), np.full((4, n), np.nan)
+    counts, largest = np.zeros((7, n), np.int64), np.full((5, n), np.nan)
     kernel.demand_of_groups(
         slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, mature_samples, UNKNOWN_PHASE,
         VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(kernel.DemandArrays), groups.published,
-        groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
+        groups.cpu_limit_follows, groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
     )  # fmt: skip
-    working_set_bytes, saturated_cpu_cores, recent_cpu_cores, least_bytes = largest
+    working_set_bytes, probe_cpu_cores, headroom_cpu_cores, recent_cpu_cores, least_bytes = largest
     expected = ~in_either(np.isnan(cold_start))
     silent = np.where(counts[kernel.RUNNING] > 0, counts[kernel.HEARD] == 0, ~expected)
     over_budget, far_over = _over_budget(groups, options)
@@ -151,7 +156,9 @@ def assess(
         doubt=_doubt(counts, expected, silent, far_over),
         silent=silent,
         working_set_bytes=working_set_bytes,
-        saturated_cpu_cores=saturated_cpu_cores,
+        cpu_needs_experience=counts[kernel.UNFORESEEN] > 0,
+        probe_cpu_cores=np.fmax(probe_cpu_cores, np.where(np.isnan(probe_cpu_cores), np.nan, groups.declared_cores)),
+        headroom_cpu_cores=headroom_cpu_cores,
         recent_cpu_cores=recent_cpu_cores,
         promised=promised,
         from_experience=(counts[kernel.EXPERIENCED] > 0) | expected,

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from recommender.errors import PhasewiseError
-from recommender.records import VIOLATION_TOLERANCE, FloatArray
+from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +90,14 @@ class Report:
         self.refused[why] += 1
         self.problems[str(about)] = f"refused: {why}"
 
-    def judge(self, used: FloatArray, allocated: FloatArray) -> None:
-        """Count samples against what their containers had; float64 (m, 2), NaN for no request."""
-        self.judged += len(used)
+    def judge(self, used: FloatArray, allocated: FloatArray, censored: int = 0) -> None:
+        """Count samples against what their containers had; float64 (m, 2), NaN for no request.
+
+        Further `censored` samples used all the CPU there was: they count as short of it.
+        """
+        self.judged += len(used) + censored
         self.violating = (self.violating + (used > allocated * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
+        self.violating[CPU] += censored
         self.used = (self.used + used.sum(axis=0)).tolist()
         self.slack = (self.slack + np.fmax(allocated - used, 0.0).sum(axis=0)).tolist()
 

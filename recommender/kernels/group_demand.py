@@ -9,9 +9,10 @@ import numpy as np
 from numba import njit
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
+from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
 
-MIN_SATURATED_SAMPLES = 4
-"""Fewer samples near the request are noise."""
+PROBE_FACTOR = 2.0
+"""CPU as a multiple of the request while demand is censored."""
 
 MAX_MISSED_SAMPLES = 3
 """After so many missing samples the usage of a container counts as unknown."""
@@ -22,16 +23,16 @@ YOUNG_HEADROOM = 1.1
 
 DemandArrays = namedtuple(
     "DemandArrays",
-    "group samples phase promised wanted used requests saturated_samples cycle_cpu_cores least_bytes sampled_s "
-    "sample_interval_s start_cell",
+    "group samples phase promised wanted used requests censored_samples free_cpu_cores tested withheld foreseen "
+    "cycle_cpu_cores least_bytes sampled_s sample_interval_s start_cell",
 )
 """Arrays of containers, see `ContainerArrays`."""
 
-RUNNING, DEMANDS, UNKNOWN, HEARD, UNPROMISED, EXPERIENCED = range(6)
+RUNNING, DEMANDS, UNKNOWN, HEARD, UNPROMISED, EXPERIENCED, UNFORESEEN = range(7)
 """Numbers of running containers: all, those with a demand, in an unknown phase, with a recent sample, without a bound
-of their memory, and with a demand from experience."""
+of their memory, with a demand from experience, and with CPU that can be withheld without anything that foresees it."""
 
-WORKING_SET, SATURATED, RECENT, LEAST = range(4)
+WORKING_SET, PROBE, HEADROOM_CORES, RECENT, LEAST = range(5)
 """Largest bytes and cores, NaN where nothing is known, see `engine.situation.Situation`; and `least_bytes`."""
 
 
@@ -39,8 +40,8 @@ WORKING_SET, SATURATED, RECENT, LEAST = range(4)
 def demand_of_groups(
     slots: IntArray, decided: BoolArray, from_experience: BoolArray, mature_samples: int, unknown_phase: int,
     tolerance: float, now_s: float, step_s: float, containers: DemandArrays, published: FloatArray,
-    established: BoolArray, keeps_published: BoolArray, wanted: FloatArray, leading: IntArray, youngest_s: FloatArray,
-    counts: IntArray, largest: FloatArray,
+    limit_follows: BoolArray, established: BoolArray, keeps_published: BoolArray, wanted: FloatArray,
+    leading: IntArray, youngest_s: FloatArray, counts: IntArray, largest: FloatArray,
 ) -> None:  # fmt: skip
     """Take together the containers in `slots`, of which `decided` have a decision, bool (m,).
 
@@ -49,7 +50,7 @@ def demand_of_groups(
     the published CPU stays as long as it is enough.
 
     `established`, bool (n,), is IN OUT: a mature container has determined the CPU target. The others of shape (n, ...)
-    and `counts` and `largest`, int64 (6, n) and float64 (4, n), are OUT, see `engine.situation`.
+    and `counts` and `largest`, int64 (7, n) and float64 (5, n), are OUT, see `engine.situation`.
     """
     c = containers
     has_mature = np.zeros(len(established), np.bool_)
@@ -79,8 +80,12 @@ def demand_of_groups(
         counts[UNPROMISED, group] += not c.promised[slot]
         counts[EXPERIENCED, group] += from_experience[k]
         largest[WORKING_SET, group] = np.fmax(largest[WORKING_SET, group], c.used[slot, 1])
-        if c.saturated_samples[slot] >= MIN_SATURATED_SAMPLES:
-            largest[SATURATED, group] = np.fmax(largest[SATURATED, group], c.requests[slot, 0])
+        if c.censored_samples[slot] >= MIN_CENSORED_SAMPLES:
+            largest[PROBE, group] = np.fmax(largest[PROBE, group], PROBE_FACTOR * c.requests[slot, 0])
+        if limit_follows[group] or c.tested[slot]:
+            headroom = HEADROOM * c.free_cpu_cores[slot]
+            largest[HEADROOM_CORES, group] = np.fmax(largest[HEADROOM_CORES, group], headroom)
+        counts[UNFORESEEN, group] += (limit_follows[group] or c.withheld[slot]) and not c.foreseen[slot]
         peak_cores = np.fmax(c.cycle_cpu_cores[slot, 0], c.cycle_cpu_cores[slot, 1])
         largest[RECENT, group] = np.fmax(largest[RECENT, group], peak_cores)
         largest[LEAST, group] = np.fmax(largest[LEAST, group], c.least_bytes[slot])

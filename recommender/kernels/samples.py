@@ -11,20 +11,22 @@ from numpy.typing import NDArray
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
 
-LIMIT_TOLERANCE = 0.01
-"""Relative distance within which CPU usage counts as being at the limit, or as equal to the unthrottled usage."""
+CENSORED_SHARE = 0.95
+"""CPU use of at least this share of what a container can get is *censored*: it wanted at least that much."""
 
-SATURATION_SHARE = 0.95
-"""A container that uses this share of its CPU, or more, counts as using all of it."""
+MIN_CENSORED_SAMPLES, AT_LIMIT = 4, 2
+"""Consecutive censored samples from which on more is tried, fewer may be chance; each at a limit counts as so many.
+Nodes enforce limits, but requests only while they are full."""
 
-MAX_SATURATED_SAMPLES = 8
-"""Cap of the count: twice the threshold, so that it soon shows when a container needs no more."""
+HEADROOM = 1.06
+"""CPU as a multiple of the latest uncensored use: steady use with some noise is then no censored use."""
 
-UNSATURATED_FACTOR = 1.05
-"""Usage up to this multiple of the unsaturated usage is what the container needs, even if it is all it has."""
+FREE_DECAY, SAME_STAGE_SHARE = 0.99, 0.7
+"""Decay per sample, of every kind, of the use seen with room: what was enough a while ago proves nothing now. Use of
+less than this share of it is a new stage."""
 
-DECAY = 0.001
-"""Decay per sample of the unsaturated usage towards lower usage: it outlasts the time between two phases."""
+WITHHELD_FACTOR = 1.25
+"""CPU was withheld if, once there is more, this multiple of what there was is used."""
 
 GIVEN_TOLERANCE = 0.01
 """Relative difference up to which requests count as the published target."""
@@ -39,27 +41,21 @@ VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
 SampledArrays = namedtuple(
     "SampledArrays",
     "last_cell rows_since_decision rows_since_history samples sampled_s sample_interval_s used cycle cycle_cpu_cores "
-    "requests limits had_target saturated_samples unsaturated_cpu_cores throttled_samples phase since_cell",
+    "requests limits had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld phase since_cell",
 )
 JudgedArrays = namedtuple("JudgedArrays", "applied published given violations judged")
 """Arrays of containers and of groups, see `ContainerArrays` and `GroupArrays`."""
 
 
 @njit(cache=True, nogil=True, inline="always")
-def is_throttled(used_cores: float, limit_cores: float, unsaturated_cores: float) -> bool:
-    """Whether CPU usage is cut off by the limit, and not just what was used below it. A NaN limit is none.
+def censored_samples(used_cores: float, request_cores: float, limit_cores: float, tolerance: float) -> int:
+    """As how many censored samples one counts: those of all that can be had, the limit, or the request on a full node.
 
-    Throttled usage hides the demand.
+    Such a sample says "at least this", and never that it was enough. NaN is no request and no limit.
     """
-    as_unsaturated = abs(used_cores - unsaturated_cores) <= LIMIT_TOLERANCE * used_cores
-    return used_cores >= limit_cores * (1.0 - LIMIT_TOLERANCE) and not as_unsaturated
-
-
-@njit(cache=True, nogil=True, inline="always")
-def is_saturated(used_cores: float, request_cores: float, limit_cores: float, tolerance: float) -> bool:
-    """Whether usage is all the CPU available: the request on a full node, or the limit."""
-    just = request_cores * SATURATION_SHARE <= used_cores <= request_cores * tolerance
-    return just or used_cores >= limit_cores * SATURATION_SHARE
+    if used_cores >= limit_cores * CENSORED_SHARE:
+        return AT_LIMIT
+    return int(request_cores * CENSORED_SHARE <= used_cores <= request_cores * tolerance)
 
 
 @njit(cache=True, nogil=True)
@@ -74,8 +70,6 @@ def count_samples(
     c = containers
     for k in range(len(slots)):
         slot, cpu_cores = slots[k], usage[k, 0]
-        throttled = is_throttled(cpu_cores, c.limits[slot, 0], c.unsaturated_cpu_cores[slot])
-        c.throttled_samples[slot] = c.throttled_samples[slot] + 1 if throttled else 0
         for counted in (c.last_cell, c.rows_since_decision, c.rows_since_history, c.samples):
             counted[slot] += 1
         c.used[slot, 0], c.used[slot, 1] = cpu_cores, usage[k, 1]  # assigning rows compiles for two more seconds
@@ -114,35 +108,46 @@ def append_rows(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def count_saturated(slot: int, tolerance: float, containers: SampledArrays) -> None:
-    """Count the latest sample if it uses all the CPU of its container; each other sample takes one back.
+def count_censored(slot: int, applied: bool, tolerance: float, containers: SampledArrays) -> bool:
+    """Count the latest sample if it is censored, else learn from it how much CPU is used where there is room.
 
-    A count of consecutive samples would ask for more and withdraw it with each dip, before it could be applied.
+    Requests count where they are ours, so that more can be tried. Returns whether demand counts as censored.
     """
-    c, used, limit = containers, containers.used[slot, 0], containers.limits[slot, 0]
-    saturated = is_saturated(used, c.requests[slot, 0], limit, tolerance)
-    if not saturated:
-        decayed = c.unsaturated_cpu_cores[slot] + DECAY * (used - c.unsaturated_cpu_cores[slot])
-        c.unsaturated_cpu_cores[slot] = decayed if decayed > used else used
-    unsaturated = c.unsaturated_cpu_cores[slot]
-    enough = used <= UNSATURATED_FACTOR * unsaturated and not is_throttled(used, limit, unsaturated)
-    count = c.saturated_samples[slot] + (1 if saturated and not enough else -1)
-    c.saturated_samples[slot] = min(max(count, 0), MAX_SATURATED_SAMPLES)
+    c, used = containers, containers.used[slot, 0]
+    request = c.requests[slot, 0] if applied else math.nan
+    if used > request * tolerance:  # a full node gives no more than is requested
+        c.tested[slot] = c.withheld[slot] = False
+    elif used > c.censored_cpu_cores[slot] * WITHHELD_FACTOR:
+        c.withheld[slot] = True
+    c.free_cpu_cores[slot] *= FREE_DECAY if used >= SAME_STAGE_SHARE * c.free_cpu_cores[slot] else 0.0
+    counts = censored_samples(used, request, c.limits[slot, 0], tolerance)
+    if counts == 0:
+        c.censored_samples[slot], c.censored_cpu_cores[slot] = 0, math.nan
+        c.free_cpu_cores[slot] = np.fmax(c.free_cpu_cores[slot], used)
+        return False
+    c.censored_samples[slot] += counts
+    if c.censored_samples[slot] < MIN_CENSORED_SAMPLES:
+        return False
+    c.tested[slot] = True
+    c.censored_cpu_cores[slot] = np.fmin(c.censored_cpu_cores[slot], used)
+    return True
 
 
 @njit(cache=True, nogil=True)
 def judge_samples(
     slots: IntArray, owner: IntArray, lacks_room: BoolArray, tolerance: float,
-    containers: SampledArrays, groups: JudgedArrays, judged: BoolArray, allocated: FloatArray, intended: FloatArray,
+    containers: SampledArrays, groups: JudgedArrays, judged: BoolArray, censored: BoolArray, allocated: FloatArray,
+    intended: FloatArray,
 ) -> None:  # fmt: skip
     """Compare the latest samples of containers with what their groups were given, see `engine.judging`.
 
-    `judged`, bool (m,), and `allocated` and `intended`, float64 (m, 2), are OUT: what each is compared with, and what
-    it would have without limits; NaN for a resource without a target.
+    `judged` and `censored`, bool (m,), and `allocated` and `intended`, float64 (m, 2), are OUT: which are compared, and
+    which cannot be since demand is censored; what each is compared with, and what it would have without limits, NaN for
+    a resource without a target.
     """
     for k in range(len(slots)):
         slot, group = slots[k], owner[k]
-        count_saturated(slot, tolerance, containers)
+        censored[k] = count_censored(slot, groups.applied[group], tolerance, containers)
         has_target, has_it, has_request = False, True, False
         for resource in range(2):
             request, given = containers.requests[slot, resource], groups.given[group, resource]
@@ -151,7 +156,9 @@ def judge_samples(
             has_request |= not math.isnan(request)
         containers.had_target[slot] |= has_target and has_it
         advisory = has_target and not groups.applied[group]
-        judged[k] = advisory or (containers.had_target[slot] and has_request and not lacks_room[group])
+        ours = containers.had_target[slot] and has_request and not lacks_room[group]
+        censored[k] &= advisory or ours
+        judged[k] = not censored[k] and (advisory or ours)
         groups.judged[group] = groups.judged[group] * VIOLATION_DISCOUNT + 1.0 if judged[k] else groups.judged[group]
         for resource in range(2):
             given, published = groups.given[group, resource], groups.published[group, resource]

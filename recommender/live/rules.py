@@ -32,12 +32,13 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
             or any(_needs_eviction(vpa, pod) for pod in live)
             or (evictable and any(_is_refused(pod) for pod in live))
         ),
-        limits_follow=limit_follows(vpa, live, container),
+        limits_follow=limit_follows(vpa, live, container, MEMORY),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(sharing_policy(vpa)),
         evictable=evictable,
+        cpu_limit_follows=limit_follows(vpa, live, container, CPU),
     )
 
 
@@ -58,11 +59,11 @@ def most_requested(vpa: Vpa, pods: Sequence[Pod], container: str) -> Pair:
     return cpu_cores, max(math.inf if math.isnan(limits[MEMORY]) else limits[MEMORY] for limits, _ in found)
 
 
-def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
-    """Whether the memory limit of a container name moves with its request."""
+def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str, resource: int) -> bool:
+    """Whether the limit of a resource moves with the request, for a container name."""
     states = (pod.container(container) for pod in pods)
     return vpa.policy_for(container).controlled_values != REQUESTS_ONLY and any(
-        state is not None and not math.isnan(state.limits[MEMORY]) for state in states
+        state is not None and not math.isnan(state.limits[resource]) for state in states
     )
 
 

@@ -21,7 +21,7 @@ class DemandCurve:
     # float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
     # sample.
     levels: NDArray[np.float32]
-    used_cores: float  # mean use, which is less than demand where CPU was throttled
+    used_cores: float  # mean use
 
     @property
     def duration_s(self) -> float:
@@ -47,21 +47,20 @@ class CurveRecorder(SlotArrays):
         super().__init__()
         self.step_s = step_s
 
-    def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
+    def observe(self, slots: IntArray, positions: IntArray, used: FloatArray) -> None:
         """Add a sample of each container; `slots`, int64 (m,), hold each at most once.
 
         `positions`: int64 (m,): steps of the grid since the container started.
-        `wanted`: float64 (m, 2): demand, cores and bytes.
-        `used_cores`: float64 (m,): use, which is less than demand where CPU was throttled.
+        `used`: float64 (m, 2): cores and bytes.
         """
         buckets = self._buckets(slots, positions)
-        self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], wanted)
+        self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], used)
         self.samples[slots] += 1
-        self.used_cores[slots] += (used_cores - self.used_cores[slots]) / self.samples[slots]
+        self.used_cores[slots] += (used[:, CPU] - self.used_cores[slots]) / self.samples[slots]
 
-    def raise_latest(self, slots: IntArray, positions: IntArray, wanted: FloatArray) -> None:
-        """Raise the demand of the latest sample of each container, see `observe`; a slot may repeat."""
-        np.fmax.at(self.levels, (slots, self._buckets(slots, positions)), wanted.astype(np.float32))
+    def raise_latest(self, slots: IntArray, positions: IntArray, used: FloatArray) -> None:
+        """Raise the latest sample of each container, see `observe`; a slot may repeat."""
+        np.fmax.at(self.levels, (slots, self._buckets(slots, positions)), used.astype(np.float32))
 
     def curve(self, slot: int) -> DemandCurve:
         """The curve of a container so far; a copy."""

@@ -85,7 +85,7 @@ class NodeRoom:
         fits = [_water_level(requests[rows], self._free[node]) for node, rows in rows_on.items() if node in self._free]
         # All pods have one target: a full node must not reduce what another of them already requests.
         most = np.fmax(np.min(fits, axis=0), np.max(requests, axis=0)) if fits else np.array(UNBOUNDED)
-        if any(limit_follows(state.vpa, pods, name) for name in names):
+        if any(limit_follows(state.vpa, pods, name, MEMORY) for name in names):
             most[MEMORY] = math.inf
         requested = requests.sum(axis=0)
         unchanged = before is not None and np.array_equal(before.requested, requested)

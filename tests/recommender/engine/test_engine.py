@@ -19,7 +19,7 @@ from recommender.engine.seen import GroupStart, Memory, Samples, Seen
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, SILENT
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
-from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
+from recommender.kernels.samples import MIN_CENSORED_SAMPLES
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample
@@ -89,16 +89,16 @@ def test_the_example_of_docs_concepts_deciding_is_what_the_engine_does() -> None
     assert seen[476][1] == "own.past"
 
 
-@pytest.mark.parametrize(("cores", "saturated"), [(1.25, MIN_SATURATED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
-def test_after_a_raise_of_cpu_one_more_saturated_sample_is_needed_for_the_next(cores: float, saturated: int) -> None:
+@pytest.mark.parametrize(("cores", "censored"), [(1.25, MIN_CENSORED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
+def test_after_a_raise_of_cpu_one_more_censored_sample_is_needed_for_the_next(cores: float, censored: int) -> None:
     """Otherwise a container that just got what it needs would get more, which then had to be taken back."""
     engine = an_engine()
     seen = Seen({MAIN: Rules()}, {A: running(requests=(1.0, GIB))}, Samples.of([(A, Sample(NOW_S, 1.0, GIB))]))
     engine.step(NOW_S, seen, Report())
     arrays, slot = engine.fleet.arrays, engine.fleet.members[A].slot
-    arrays.saturated_samples[slot] = 7
+    arrays.censored_samples[slot] = 7
     engine.step(NOW_S + 15.0, Seen(containers={A: running(requests=(cores, GIB))}), Report())
-    assert arrays.saturated_samples[slot] == saturated
+    assert arrays.censored_samples[slot] == censored
 
 
 def test_a_group_without_containers_and_history_has_no_target() -> None:

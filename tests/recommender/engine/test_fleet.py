@@ -330,7 +330,7 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
         instance = Instance("ns", f"uid-{number}", "main")
         feed(fleet, instance, random_use(number, 8), start_s=8.0 * number)
         slot = fleet.members[instance].slot
-        fleet.arrays.had_target[slot], fleet.arrays.saturated_samples[slot] = True, 5
+        fleet.arrays.had_target[slot], fleet.arrays.censored_samples[slot] = True, 5
         fleet.remove([instance, B])  # one of them is unknown
     assert not fleet.by_slot
     feed(fleet, A, random_use(7, 8))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.judging import judge
 from recommender.engine.tally import Report
-from recommender.kernels.samples import is_saturated
+from recommender.kernels.samples import AT_LIMIT, censored_samples
 from recommender.policies.class_runs import ClassRuns
 from tests.recommender.engine.worked import GIB, NOTHING, NOW_S, World
 
@@ -20,13 +20,13 @@ amount = st.one_of(st.floats(0.0, 100.0), st.just(math.nan))
 ACCEPTED = (0.05, 0.05)
 
 
-def test_a_container_at_its_request_or_its_limit_is_saturated() -> None:
+def test_the_demand_of_a_container_at_its_request_or_its_limit_censored_samples() -> None:
     cases = [
-        (0.95, 1.0, math.nan, True), (1.05, 1.0, math.nan, True), (0.9, 1.0, math.nan, False),
-        (1.5, 1.0, 2.0, False), (1.9, 1.0, 2.0, True), (3.0, math.nan, math.nan, False), (3.0, math.nan, 3.0, True),
+        (0.95, 1.0, math.nan, 1), (1.05, 1.0, math.nan, 1), (0.9, 1.0, math.nan, 0),
+        (1.5, 1.0, 2.0, 0), (1.9, 1.0, 2.0, AT_LIMIT), (3.0, math.nan, math.nan, 0), (3.0, math.nan, 3.0, AT_LIMIT),
     ]  # fmt: skip
     for used, had, limit, wanted in cases:
-        assert is_saturated.py_func(used, had, limit, 1.05) == wanted
+        assert censored_samples.py_func(used, had, limit, 1.05) == wanted
 
 
 def judged(world: World, *slots: int) -> Report:
@@ -165,56 +165,12 @@ def test_a_violation_is_charged_to_what_decided(decided_by: int, charged: str) -
     assert (runs.level > level) == (charged == "the class")
 
 
-def test_usage_at_the_violation_tolerance_is_no_violation_nor_saturated() -> None:
+def test_usage_at_the_violation_tolerance_is_no_violation() -> None:
     world, runs = World(), ClassRuns()
     applied(world, HAS)
     used = (2.0 * 1.05, 4 * GIB * 1.05)
-    slot = world.add(requests=HAS, used=used, decided_by=BY_CLASS, unsaturated_cpu_cores=2.0)
+    slot = world.add(requests=HAS, used=used, decided_by=BY_CLASS)
     world.fleet.by_slot[slot].runs, before = runs, runs.level
     assert judged(world, slot).violating == [0, 0]
     assert (world.groups.judged[0], world.groups.violations[0].tolist()) == (1.0, [0.0, 0.0])
     assert runs.level <= before
-    assert world.fleet.arrays.saturated_samples[slot] == 0
-
-
-def saturated_counts(*used: float) -> list[int]:
-    """The count of saturated samples of a container with one core, after each sample."""
-    world = World()
-    slot = world.add(requests=(1.0, GIB))
-    counts = []
-    for cpu_cores in used:
-        world.fleet.arrays.used[slot] = cpu_cores, GIB
-        judged(world, slot)
-        counts.append(int(world.fleet.arrays.saturated_samples[slot]))
-    return counts
-
-
-def test_saturated_samples_count_up_and_others_down() -> None:
-    assert saturated_counts(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 2, 3]
-    assert saturated_counts(*[1.0] * 9, *[0.5] * 9)[7:] == [8, 8, *range(7, -1, -1), 0]
-
-
-def test_a_steady_load_near_its_request_is_not_saturated() -> None:
-    """It used as much when it had room, and would be raised for ever. Its unsaturated usage is a decaying peak."""
-    assert saturated_counts(0.94, 0.96, 0.97, 1.0) == [0, 0, 0, 1]
-    assert saturated_counts(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0], "noise"
-    assert saturated_counts(0.94, *[0.5] * 20, 0.97) == [0] * 22, "it outlasts the time between two phases"
-    assert saturated_counts(0.94, *[0.5] * 300, 0.97) == [0] * 301 + [1]
-
-
-def test_use_observed_with_room_to_spare_decays_with_each_sample() -> None:
-    """0.97 is at most 5% above what 0.94 has decayed to after 35 samples of 0.5, and more than that after 40."""
-    assert [saturated_counts(0.94, *[0.5] * samples, 0.97)[-1] for samples in (35, 40)] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("limit", "unsaturated_cores", "count"), [(math.nan, 0.97, 0), (1.0, 0.97, 1), (1.0, 1.2, 1), (1.0, 1.0, 0)]
-)
-def test_a_container_at_its_limit_is_saturated_unless_it_used_as_much_below_it(
-    limit: float, unsaturated_cores: float, count: int
-) -> None:
-    """It cannot use more than its limit, and would otherwise stay there for good."""
-    world = World()
-    slot = world.add(requests=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), unsaturated_cpu_cores=unsaturated_cores)
-    judged(world, slot)
-    assert world.fleet.arrays.saturated_samples[slot] == count

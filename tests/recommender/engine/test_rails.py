@@ -19,6 +19,7 @@ from recommender.engine.situation import (
     SILENT,
     TOO_MANY_VIOLATIONS,
 )
+from recommender.kernels.samples import HEADROOM
 from tests.recommender.engine.situations import HISTORY, NOW_S, Row, situation
 from tests.recommender.engine.worked import GIB, NOTHING
 
@@ -118,11 +119,31 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         ),
         [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
     ),
-    "a saturated container gets more CPU to show its demand": (
-        {"saturated_cpu_cores": 0.8, "requests": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
+    "more CPU is tried while demand is censored": (
+        {"probe_cpu_cores": 1.6}, [1.6, 1.5], ["room to show"],
     ),
-    "a saturated container gets the forecast if that is more": (
-        {"saturated_cpu_cores": 0.2}, [0.5, 1.5], [],
+    "the forecast stays if it is more than what would be tried": (
+        {"probe_cpu_cores": 0.4, "headroom_cpu_cores": 0.3}, [0.5, 1.5], [],
+    ),
+    "nothing is tried where targets are not applied": (
+        {"probe_cpu_cores": 1.6, "applied": False}, [0.5, 1.5], [],
+    ),
+    "CPU that could be held back has headroom above the use seen": (
+        {"headroom_cpu_cores": 0.6}, [0.6, 1.5], ["room to show"],
+    ),
+    "where the CPU limit follows, the forecast has headroom as well": (
+        {"cpu_limit_follows": True}, [0.5 * HEADROOM, 1.5], ["room to show"],
+    ),
+    "a published target that stays gets no further headroom": (
+        {"cpu_limit_follows": True, "keeps_published_cpu": True, "wanted": (0.54, 1.5 * GIB),
+         "published": (0.54, 1.5 * GIB)},
+        [0.54, 1.5], [],
+    ),
+    "CPU that could be held back falls no sooner than the default recommender's while nothing tells what comes": (
+        {"cpu_needs_experience": True, "requests": (1.9, 1.5 * GIB)}, [1.9, 1.5], ["limit"],
+    ),
+    "such CPU above the upper bound falls to the default target": (
+        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6, 1.5], ["limit"],
     ),
     "memory rises at once": (
         {"published": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
@@ -192,8 +213,8 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "where a change evicts, pods get the default target": (
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
-    "where a change evicts, nothing is added for violations or saturation": (
-        {"evicts": True, "over_budget": (True, True), "saturated_cpu_cores": 0.8, "requests": (0.8, 4 * GIB)},
+    "where a change evicts, nothing is added for violations or censored demand": (
+        {"evicts": True, "over_budget": (True, True), "probe_cpu_cores": 1.6, "requests": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "where a change evicts, a doubt is named as the fallback": (
@@ -332,7 +353,9 @@ ROW = st.fixed_dictionaries(
         "doubt": st.sampled_from([NO_DOUBT, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
-        "saturated_cpu_cores": st.one_of(st.just(np.nan), amount),
+        "probe_cpu_cores": st.one_of(st.just(np.nan), amount),
+        "headroom_cpu_cores": st.one_of(st.just(np.nan), amount),
+        "cpu_needs_experience": st.booleans(),
         "from_experience": st.booleans(),
         "over_budget": st.tuples(st.booleans(), st.booleans()),
         "published": maybe,

@@ -21,7 +21,8 @@ from recommender.engine.situation import (
     Situation,
     assess,
 )
-from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES, YOUNG_HEADROOM
+from recommender.kernels.group_demand import PROBE_FACTOR, YOUNG_HEADROOM
+from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.records import CPU, UNKNOWN_PHASE
 from tests.recommender.engine.worked import CYCLE, GIB, NOW_S, World
 
@@ -267,19 +268,44 @@ def test_without_a_container_no_peak_is_kept() -> None:
     assert not situation_of(World()).keeps_peak[0]
 
 
-# -- saturation, deferral, bounds --------------------------------------------------------------------------------------
+# -- censored demand, deferral, bounds ---------------------------------------------------------------------------------
 
 
-def test_saturation_needs_several_samples_and_recent_cpu_is_the_peak_of_two_cycles() -> None:
-    world = World(2)
-    world.add(saturated_samples=MIN_SATURATED_SAMPLES - 1)
-    world.add(1, saturated_samples=MIN_SATURATED_SAMPLES, requests=(0.8, GIB))
+def test_while_demand_is_censored_a_multiple_of_the_request_is_tried_and_at_least_what_is_declared() -> None:
+    world = World(3)
+    world.add(censored_samples=MIN_CENSORED_SAMPLES - 1)
+    world.add(1, censored_samples=MIN_CENSORED_SAMPLES, requests=(0.8, GIB))
     world.add(1, requests=(2.0, GIB))
+    world.add(2, censored_samples=MIN_CENSORED_SAMPLES, requests=(0.8, GIB))
+    world.groups.declared_cores[:] = (3.0, np.nan, 3.0)
+    tried = situation_of(world).probe_cpu_cores
+    assert np.isnan(tried[0]), "one sample may be chance"
+    assert tried[1:].tolist() == [0.8 * PROBE_FACTOR, 3.0], "of its own request, not that of another container"
+
+
+def test_headroom_is_kept_where_cpu_could_be_held_back() -> None:
+    world = World(3)
+    for group, tested in ((0, False), (1, True), (2, False)):
+        world.add(group, free_cpu_cores=0.5, tested=tested)
+    world.groups.cpu_limit_follows[2] = True
+    np.testing.assert_array_equal(situation_of(world).headroom_cpu_cores, [np.nan, 0.5 * HEADROOM, 0.5 * HEADROOM])
+
+
+def test_experience_is_needed_where_cpu_could_be_or_was_held_back() -> None:
+    world = World(5)
+    for group, withheld, foreseen in (
+        (0, False, False), (1, True, False), (2, True, True), (3, False, False), (4, False, True),
+    ):  # fmt: skip
+        world.add(group, withheld=withheld, foreseen=foreseen)
+    world.groups.cpu_limit_follows[3:] = True
+    assert situation_of(world).cpu_needs_experience.tolist() == [False, True, False, True, False]
+
+
+def test_recent_cpu_is_the_peak_of_two_cycles() -> None:
+    world = World(2)
+    world.add()
     world.add(1, cycle_cpu_cores=(0.1, 7.0))
-    found = situation_of(world)
-    assert found.saturated_cpu_cores[1] == 0.8, "its own request, not that of another container"
-    assert np.isnan(found.saturated_cpu_cores[0])
-    assert found.recent_cpu_cores.tolist() == [0.5, 7.0]
+    assert situation_of(world).recent_cpu_cores.tolist() == [0.5, 7.0]
 
 
 def test_the_deferral_of_a_resize_counts_from_its_beginning() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import ContainerArrays
 from recommender.kernels import group_demand as kernel
+from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
 GROUPS, STEP_S, NOW_S, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE = 4, 10.0, 1000.0, 5, -1, 1.05
@@ -17,13 +18,14 @@ def drawn_containers(rng: np.random.Generator, n: int) -> ContainerArrays:
     """Containers whose numbers are few, so that many are equal, and may be NaN."""
     containers = ContainerArrays()
     containers.grow(n)
-    for name in ("wanted", "used", "requests", "cycle_cpu_cores", "least_bytes"):
+    for name in ("wanted", "used", "requests", "cycle_cpu_cores", "least_bytes", "free_cpu_cores"):
         part = getattr(containers, name)
         part[:] = rng.choice([0.0, 1.0, 2.0, 3.0, np.nan], part.shape)
     containers.used[:] = np.nan_to_num(containers.used)
     for name, values in {
         "group": range(GROUPS), "samples": [4, 5], "phase": [-1, 0], "promised": [True, False],
-        "saturated_samples": [3, 4], "sampled_s": [-np.inf, 960.0, 990.0], "sample_interval_s": [5.0, 20.0],
+        "censored_samples": [1, 2], "tested": [True, False], "withheld": [True, False], "foreseen": [True, False],
+        "sampled_s": [-np.inf, 960.0, 990.0], "sample_interval_s": [5.0, 20.0],
         "start_cell": [0, 50, 200],
     }.items():  # fmt: skip
         getattr(containers, name)[:] = rng.choice(list(values), n)
@@ -58,14 +60,15 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
     enough = young & ~has_mature[owner] & (c.used[:, CPU] <= published[owner, CPU] * TOLERANCE)
     wanted[enough, CPU] = published[owner, CPU][enough]
     silence_s = kernel.MAX_MISSED_SAMPLES * np.maximum(c.sample_interval_s, STEP_S)
-    youngest_s, saturated = np.full(GROUPS, np.inf), c.saturated_samples >= kernel.MIN_SATURATED_SAMPLES
+    youngest_s, censored = np.full(GROUPS, np.inf), c.censored_samples >= MIN_CENSORED_SAMPLES
+    limit_follows = rng.random(GROUPS) < 0.3
     np.fmin.at(youngest_s, owner, np.maximum(0.0, NOW_S - c.start_cell * STEP_S))
 
     keeps, got, leading = np.zeros(GROUPS, bool), np.full((GROUPS, 2), np.nan), np.full(GROUPS, -1)
-    ages_s, counts, largest = np.full(GROUPS, np.inf), np.zeros((6, GROUPS), np.int64), np.full((4, GROUPS), np.nan)
+    ages_s, counts, largest = np.full(GROUPS, np.inf), np.zeros((7, GROUPS), np.int64), np.full((5, GROUPS), np.nan)
     kernel.demand_of_groups(
         slots, decided, experienced, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE, NOW_S, STEP_S,
-        c.arrays(kernel.DemandArrays), published, established, keeps, got, leading, ages_s, counts, largest,
+        c.arrays(kernel.DemandArrays), published, limit_follows, established, keeps, got, leading, ages_s, counts, largest,
     )  # fmt: skip
     np.testing.assert_array_equal(got, most(wanted, owner))
     for group, slot in enumerate(leading.tolist()):
@@ -81,10 +84,12 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
         numbers(owner, NOW_S - c.sampled_s <= silence_s),
         numbers(owner, ~c.promised),
         numbers(owner, experienced),
+        numbers(owner, (limit_follows[owner] | c.withheld) & ~c.foreseen),
     ]
     peaks = [
         c.used[:, MEMORY],
-        np.where(saturated, c.requests[:, CPU], np.nan),
+        np.where(censored, kernel.PROBE_FACTOR * c.requests[:, CPU], np.nan),
+        np.where(limit_follows[owner] | c.tested, HEADROOM * c.free_cpu_cores, np.nan),
         np.fmax.reduce(c.cycle_cpu_cores, axis=1),
         c.least_bytes,
     ]

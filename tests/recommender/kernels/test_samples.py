@@ -33,10 +33,11 @@ def test_samples_are_judged_by_what_their_groups_were_given(seed: int, n: int) -
     without_limits = np.where(has >= offered * (1.0 - GIVEN_TOLERANCE), as_given, has)
     without_limits[np.isnan(offered)] = np.nan
 
-    judged, allocated, intended = np.empty(n, bool), np.empty((n, 2)), np.empty((n, 2))
+    judged, censored = np.empty((2, n), bool)
+    allocated, intended = np.empty((2, n, 2))
     judge_samples(
         np.arange(n), owner, lacks_room, TOLERANCE, containers.arrays(SampledArrays), groups.arrays(JudgedArrays),
-        judged, allocated, intended,
+        judged, censored, allocated, intended,
     )  # fmt: skip
     np.testing.assert_array_equal(containers.had_target, had_target)
     is_ours = had_target & ~np.isnan(requests).all(axis=1) & ~lacks_room[owner]

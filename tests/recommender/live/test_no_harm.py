@@ -143,7 +143,7 @@ def test_a_training_job_whose_limits_equal_its_requests_is_hardly_throttled() ->
         after = play.until(10.0).tally()
         ran_s = after.ran_s - before.ran_s
         assert after.below_cpu_s - before.below_cpu_s <= 0.02 * ran_s, round_s
-        assert after.slack[CPU] - before.slack[CPU] <= 0.5 * (after.used[CPU] - before.used[CPU]), round_s
+        assert after.slack[CPU] - before.slack[CPU] <= 0.6 * (after.used[CPU] - before.used[CPU]), round_s
 
 
 def test_a_long_running_job_is_not_evicted_for_an_increase_that_its_node_has_no_room_for() -> None:
