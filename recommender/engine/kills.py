@@ -58,13 +58,19 @@ class Kills:
         """Add kills to the memory of their classes, before the restarts reset how far the runs had come.
 
         Only the first kill of a run, also if a new pod continues it: at a later one it had the raised memory. A
-        leaking container would raise its class without bound, and displace all its other runs.
+        leaking container would raise its class without bound, and displace all its other runs. Evictions are known from
+        events, which anybody may write.
         """
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.workload
-                if member is None or workload is None or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
+                if (
+                    kill.evicted
+                    or member is None
+                    or workload is None
+                    or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s)
+                ):
                     continue
                 if kill.instance in self.learned:
                     continue

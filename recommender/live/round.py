@@ -248,9 +248,12 @@ class Recommender:
             if (named := self.index.lookup(ContainerKey(*oom.pod, oom.container))) is None:
                 return
             instance, group = named
+            if oom.memory_bytes > oom.most_bytes:
+                report.refuse(instance, "a kill with more memory than its limit or its node")
+                return
             if (state := self.vpas.get(ObjectKey(group.namespace, group.vpa))) is not None:
                 bump = self.limits.oom_bump(state.vpa.policy_for(oom.container))
-                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump))
+                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump, evicted=oom.evicted))
 
         with report.guard("kills"):
             report.each(self.view.kills(), lambda oom: f"kill of {oom.pod}", take)

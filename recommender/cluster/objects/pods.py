@@ -27,6 +27,9 @@ from recommender.units import parse_size
 PENDING = "Pending"
 """The phase of a pod that waits for a node or for its images."""
 
+EVICTED = "Evicted"
+"""The reason that a kubelet gives for a pod that it evicted, in the pod's status and in an event."""
+
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation: the index of a pod of an Indexed Job."""
 
@@ -113,6 +116,7 @@ def tolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> s
 class Pod:
     """A pod; times are in unix seconds.
 
+    `evicted` is whether its kubelet evicted it.
     `containers` are `spec.containers` only, in order: samples of init containers and native sidecars are ignored. See
     `extra_requests` for `extra_requests` and `min_requests`.
     """
@@ -124,6 +128,7 @@ class Pod:
     annotations: Mapping[str, str]
     owner: OwnerRef | None
     phase: str
+    evicted: bool
     node: str
     scheduler_name: str
     node_selector: Mapping[str, str]
@@ -184,6 +189,7 @@ def read_pod(raw: Fields) -> Pod:
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
+        evicted=status.text("reason") == EVICTED,
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),

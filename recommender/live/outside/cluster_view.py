@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from recommender.cluster.access.connection import Api
@@ -43,7 +44,7 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
+from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,16 @@ class ClusterView(View):
         return used.samples
 
     def kills(self) -> Sequence[OomObservation]:
-        return self._ooms.drain()
+        return [replace(oom, most_bytes=self._most_bytes(oom)) for oom in self._ooms.drain()]
+
+    def _most_bytes(self, oom: OomObservation) -> float:
+        """The memory that a killed container can have had: that of its node, and its limit where only an event shows
+        it: by the time of another kill a lower limit may be in the status."""
+        pod = self._pods.get(oom.pod.namespace, oom.pod.name)
+        container = None if pod is None else pod.container(oom.container)
+        most_bytes = self._rooms.memory_bytes("" if pod is None else pod.node)
+        limit_bytes = math.nan if container is None or not oom.evicted else container.limits[MEMORY]
+        return most_bytes if math.isnan(limit_bytes) else min(most_bytes, limit_bytes)
 
     def finished_pods(self) -> Sequence[Pod]:
         return [self._finished.popleft() for _ in range(len(self._finished))]

@@ -18,7 +18,7 @@ from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
 from tests.recommender.engine.driver import EngineDriver
-from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
 MARGIN_OF_FOUR = 1.0 + MARGIN + SMALL_SAMPLE_MARGIN / 4
@@ -149,6 +149,20 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
     assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), math.nan, 0.01)
     assert list(driver.engine.classes.changed) == [BERT]
+
+
+def test_an_eviction_raises_its_own_container_and_not_the_others_of_its_class() -> None:
+    """How much it used is in an event, which whoever may edit the namespace can write."""
+    driver, other = EngineDriver(workload="bert"), instance(1)
+    driver.groups[SIDE] = Rules()
+    driver.containers[other], driver.usage[other] = running(group=SIDE, workload="bert"), (0.5, 1.0)
+    driver.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
+    driver.steps(80)
+    before = driver.target(SIDE)
+    driver.kills = [Kill(MAIN, instance(), driver.now_s, 512 * GIB, evicted=True)]
+    driver.steps(2)
+    assert driver.target()[1] >= 512.0
+    assert driver.target(SIDE) == before
 
 
 def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
