@@ -24,7 +24,7 @@ def judge(
 
     Left out are containers without a target, those that never had it, and those whose resize is deferred. Where targets
     are not applied, samples are compared with the target itself. The report counts every shortage; the policies are
-    charged only with those that they would have had without limits.
+    charged only with those that they would have had without limits, and a class only by runs that tell something of it.
     """
     arrays, allocated, intended = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged = np.empty(len(slots), bool)
@@ -37,9 +37,10 @@ def judge(
     report.judge(used, allocated)
     demand, forecast = arrays.demand(slots, used), np.flatnonzero(decided_by < BY_EXPERIENCE)
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
+    ages_s = fleet.ages_s(slots, now_s)
     by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
-        if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
+        if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
             runs.judge(bool(demand[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
 
 

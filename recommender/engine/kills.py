@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from recommender.engine.classes import Classes
+from recommender.engine.containers import slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
@@ -79,8 +80,10 @@ class Kills:
                     continue
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
+                duration_s = float(self._fleet.ages_s(slots_of([member]), now_s)[0])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
-                left = self._fleet.memory.killed_run(member.slot, needed_bytes)._replace(input_size=input_size)
+                left = self._fleet.memory.killed_run(member.slot, needed_bytes)
+                left = left._replace(input_size=input_size, duration_s=duration_s)
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def apply(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:

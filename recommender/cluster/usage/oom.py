@@ -112,7 +112,8 @@ class OomQueue:
     """A queue of OOM kills between the watching threads and the round.
 
     Beyond `max_length` the oldest of a namespace are dropped, not those of others: anybody can write events. Evictions
-    from before the queue was created are already in the checkpoint; others wait until the status of their pod shows them.
+    from before the queue was created are already in the checkpoint; others wait until the status of their pod shows
+    them.
     """
 
     def __init__(self, clock: WallClock = time.time, max_length: int = 1000) -> None:
