@@ -12,7 +12,9 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.oom import OomObservation
-from recommender.cluster.vpas.status import status_of
+from recommender.cluster.vpas.status import BOUNDS, status_of
+from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
+from recommender.cluster.workloads.ownership import Ref
 from recommender.engine.persistence import unpack
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
@@ -214,6 +216,27 @@ def test_requests_declared_too_low_do_not_widen_targets_that_are_not_applied(
     assert groups.arrays.violation_ratio()[groups.slots[MAIN]].max() < 0.05
     assert "LowConfidence" not in conditions_of(cluster)
     assert target_of(cluster)[0] < 1.0
+
+
+def test_cpu_that_an_autoscaler_measures_is_left_as_requested_while_it_does(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    target = Ref.of(read_vpa(cluster.raw["job"]).target)
+    scaler = Scaler(ObjectKey("ns", "of-job"), target, frozenset({(ALL, "cpu")}))
+    with monkeypatch.context() as scaled:
+        scaled.setattr(
+            cluster, "vpas", lambda: [left_alone(vpa, [scaler]) for vpa in map(read_vpa, cluster.raw.values())]
+        )
+        assert not rounds(ours, cluster, 3).problems
+        (entry,) = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
+        assert [set(entry[name]) for name in BOUNDS] == [{"memory"}] * 4
+        (condition,) = (c for c in cluster.raw["job"]["status"]["conditions"] if c["type"] == "ScaledByUtilization")
+        assert condition["message"].startswith("cpu is left as requested: HorizontalPodAutoscaler of-job")
+    rounds(ours, cluster, 3)
+    assert target_of(cluster)[0] == pytest.approx(0.5, rel=0.1)
+    assert "ScaledByUtilization" not in conditions_of(cluster)
 
 
 def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_its_samples_expire(
