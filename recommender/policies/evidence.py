@@ -45,19 +45,20 @@ def latest(durations_s: FloatArray, most: int) -> IntArray:
 
 
 class Turnover:
-    """Decides which run makes way for a new one.
+    """Decides which run makes way for a new one: runs displace no more than has lasted as long as they did.
 
-    It is the oldest, but until light runs have lasted as long together as one typical run, it is a light one.
+    It is the oldest of those that are no longer than the new one and, once those that came have lasted as long together
+    as a typical run, the oldest of all.
     """
 
     def __init__(self) -> None:
-        self._came = 0.0  # light runs since the last one that displaced the oldest, in typical runs
+        self._came = 0.0  # runs since one last displaced the oldest, in typical ones
 
     def displaced(self, durations_s: FloatArray) -> int:
         """Index of the run that makes way for the last of these, oldest first."""
-        light = is_light(durations_s)
-        self._came += float(durations_s[-1]) / typical_s(durations_s) if light[-1] else 1.0
+        new_s = float(durations_s[-1])
+        self._came += 1.0 if math.isnan(new_s) else min(1.0, new_s / typical_s(durations_s))
         if self._came < 1.0:
-            return int(light.argmax())
-        self._came = 0.0
+            return int((durations_s <= new_s).argmax())
+        self._came -= 1.0
         return 0

@@ -102,8 +102,27 @@ def test_the_latest_runs_are_those_that_are_not_light_where_not_all_fit() -> Non
 
 
 def test_runs_of_like_duration_make_way_oldest_first() -> None:
-    turnover, kept = Turnover(), [float(n) for n in range(100, 132)]
-    for duration_s in range(132, 200):
-        kept.append(float(duration_s))
-        assert turnover.displaced(np.array(kept)) == 0
-        del kept[0]
+    turnover, kept = Turnover(), [100.0] * 32
+    for _ in range(64):
+        assert turnover.displaced(np.array([*kept, 100.0])) == 0
+        assert turnover.displaced(np.array([*kept, math.nan])) == 0
+
+
+@given(st.floats(1.0, 900.0), st.integers(3, 30), st.integers(0, 300))
+def test_a_flood_displaces_no_more_time_than_it_lasted(short_s: float, runs: int, flood: int) -> None:
+    turnover, kept = Turnover(), [3600.0] * runs
+    for _ in range(flood):
+        kept.append(short_s)
+        if len(kept) > 32:
+            del kept[turnover.displaced(np.array(kept))]
+    left = sum(duration_s == 3600.0 for duration_s in kept)
+    assert 3600.0 * (runs - left) <= flood * short_s + 1e-6 or typical_s(np.array(kept)) == short_s
+
+
+def test_half_the_runs_being_shorter_does_not_keep_the_long_ones_for_ever() -> None:
+    turnover, kept = Turnover(), [3600.0] * 16 + [1800.0] * 16
+    for number in range(96):
+        kept.append(3601.0 if number % 2 else 1801.0)
+        del kept[turnover.displaced(np.array(kept))]
+    assert sorted(set(kept)) == [1801.0, 3601.0]
+    assert 8 <= kept.count(1801.0) <= 24
