@@ -113,8 +113,11 @@ class Classes:
             del self._known[key]
 
     def expired(self, now_s: float, ttl_s: float) -> list[WorkloadKey]:
-        """Classes without a run for so long."""
-        return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s]
+        """Classes without a run for so long, and for as long as their runs take: long ones are seldom started."""
+        return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s + self._longest_s(key)]
+
+    def _longest_s(self, key: WorkloadKey) -> float:
+        return max((run.duration_s for runs in self._known[key].values() for run in runs.kept), default=0.0)
 
     def over_limit(self, max_classes: int) -> list[WorkloadKey]:
         """Of each namespace the classes beyond a limit, least recently used."""

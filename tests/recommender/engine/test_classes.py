@@ -244,6 +244,14 @@ def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
 
 
+def test_a_class_whose_runs_take_longer_than_its_profile_is_kept_stays_for_as_long_again() -> None:
+    classes, duration_s = Classes(), 31 * DAY_S
+    curve = curve_of(duration_s / 240, np.ones((240, 2), np.float32))
+    assert classes.learn(KEY, "main", curve, MEMORY, duration_s, now_s=0.0)
+    assert classes.expired(60 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(62 * DAY_S, 30 * DAY_S) == [KEY]
+
+
 def test_a_class_in_use_is_recorded_at_most_daily_and_only_if_it_has_a_profile() -> None:
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)

@@ -17,6 +17,8 @@ from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
 from recommender.cluster.workloads.ownership import Ref
 from recommender.engine.persistence import unpack
 from recommender.kernels import histogram as kernel
+from recommender.live.round import Recommender
+from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from recommender.units import format_time
@@ -48,6 +50,11 @@ def members_in(cluster: FakeView) -> dict[str, Any]:
     """What the profile keeps of each container."""
     members: dict[str, Any] = unpack(cluster.profiles["job"][-1]["state"], "job")["members"]
     return members
+
+
+def state_of(ours: Recommender) -> VpaState:
+    (state,) = ours.vpas.values()
+    return state
 
 
 def conditions_of(cluster: FakeView, name: str = "job") -> dict[str, str]:
@@ -247,7 +254,7 @@ def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
         use(cluster, f"job-{name}", 0.5, 1.0, name)
         ours.run()
-    (state,) = ours.vpas.values()
+    state = state_of(ours)
     for days, remaining in ((0, ["new", "old"]), (1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
         cluster.now_s += days * 86400.0
         use(cluster, "job-new", 0.5, 1.0, "new")
@@ -255,6 +262,24 @@ def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_
         assert sorted(state.groups) == sorted(group.container for group in ours.engine.groups.slots) == remaining
         entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
         assert [entry["containerName"] for entry in entries] == ["new"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_renamed_container_does_not_return_while_there_are_no_pods(cluster: FakeView, *, restarted: bool) -> None:
+    ours = recommender(cluster)
+    for name in ("old", "new"):
+        cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
+        use(cluster, f"job-{name}", 0.5, 1.0, name)
+        ours.run()
+        cluster.now_s += 1.0
+    cluster.pods["job"] = []
+    if restarted:
+        cluster.past = {name: ours.engine.history(group).past for name, group in state_of(ours).groups.items()}
+        ours = recommender(cluster)
+    ours.run()
+    entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
+    assert [entry["containerName"] for entry in entries] == ["new"]
+    assert set(state_of(ours).groups) == {"new", "old"}, "it may come back"
 
 
 def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
