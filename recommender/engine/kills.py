@@ -66,14 +66,9 @@ class Kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.workload
-                if (
-                    kill.evicted
-                    or member is None
-                    or workload is None
-                    or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s)
-                ):
+                if kill.evicted or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
                     continue
-                if kill.instance in self.learned:
+                if member is None or workload is None or kill.instance in self.learned:
                     continue
                 self.learned.add(kill.instance)
                 if self._had_raised_memory(kill, now_s):

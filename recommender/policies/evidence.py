@@ -57,7 +57,7 @@ class Turnover:
     def displaced(self, durations_s: FloatArray) -> int:
         """Index of the run that makes way for the last of these, oldest first."""
         new_s = float(durations_s[-1])
-        self._came += 1.0 if math.isnan(new_s) else min(1.0, new_s / typical_s(durations_s))
+        self._came += 1.0 if math.isnan(new_s) else min(1.0, new_s / max(1.0, typical_s(durations_s)))
         if self._came < 1.0:
             return int((durations_s <= new_s).argmax())
         self._came -= 1.0

@@ -128,7 +128,6 @@ class Pod:
     annotations: Mapping[str, str]
     owner: OwnerRef | None
     phase: str
-    evicted: bool
     node: str
     scheduler_name: str
     node_selector: Mapping[str, str]
@@ -143,6 +142,7 @@ class Pod:
     resizability: Resizability
     priority_class: str
     has_deadline: bool
+    evicted: bool = False
 
     @property
     def finished(self) -> bool:
@@ -189,7 +189,6 @@ def read_pod(raw: Fields) -> Pod:
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
-        evicted=status.text("reason") == EVICTED,
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
@@ -214,6 +213,7 @@ def read_pod(raw: Fields) -> Pod:
         resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
         has_deadline="activeDeadlineSeconds" in spec,
+        evicted=status.text("reason") == EVICTED,
     )
 
 

@@ -119,7 +119,7 @@ class OomQueue:
     def __init__(self, clock: WallClock = time.time, max_length: int = 1000) -> None:
         self._clock, self._since_s, self._max_length = clock, clock(), max_length
         self._lock = threading.Lock()
-        self._by_namespace: dict[str, deque[OomObservation]] = {}
+        self._queues: dict[tuple[str, bool], deque[OomObservation]] = {}  # by namespace, and for evictions
         self._evicted_s: dict[ObjectKey, float] = {}  # pods that were evicted, and when their status showed it
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -135,16 +135,22 @@ class OomQueue:
 
     def drain(self) -> list[OomObservation]:
         """Remove and return the kills since the last call, those of a namespace in order of observation."""
-        oldest_s = self._clock() - CONFIRMED_WITHIN_S
+        oldest_s, sure = self._clock() - CONFIRMED_WITHIN_S, []
         with self._lock:
-            queues, self._by_namespace = self._by_namespace, {}
+            queues, self._queues = self._queues, {}
             self._evicted_s = {pod: when_s for pod, when_s in self._evicted_s.items() if when_s >= oldest_s}
-            known = [oom for queue in queues.values() for oom in queue]
-            sure = [oom for oom in known if not oom.evicted or oom.pod in self._evicted_s]
-        self._add(oom for oom in known if oom not in sure and oom.when_s >= oldest_s)
+            for oom in (oom for queue in queues.values() for oom in queue):
+                if not oom.evicted or oom.pod in self._evicted_s:
+                    sure.append(oom)
+                elif oom.when_s >= oldest_s:
+                    self._queue(oom)
         return sure
 
     def _add(self, ooms: Iterable[OomObservation]) -> None:
         with self._lock:
             for oom in ooms:
-                self._by_namespace.setdefault(oom.pod.namespace, deque(maxlen=self._max_length)).append(oom)
+                self._queue(oom)
+
+    def _queue(self, oom: OomObservation) -> None:
+        queue = self._queues.setdefault((oom.pod.namespace, oom.evicted), deque(maxlen=self._max_length))
+        queue.append(oom)

@@ -152,15 +152,8 @@ class Publisher:
         """The status to write; None when it is unchanged."""
         vpa, selection = state.vpa, state.selection
         room = self._view.room(vpa, selection.pods)
-        signature: object = (
-            vpa.uid,
-            vpa.generation,
-            vpa.annotations,
-            vpa.left_alone,
-            selection,
-            room,
-            [*state.targets.items()],
-        )
+        about_vpa = vpa.uid, vpa.generation, vpa.annotations, vpa.left_alone
+        signature: object = (*about_vpa, selection, room, [*state.targets.items()])
         if signature == state.published_signature and self._is_unchanged(state):
             return None
         limits = self._limits.within(vpa.key.namespace)

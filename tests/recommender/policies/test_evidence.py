@@ -106,6 +106,7 @@ def test_runs_of_like_duration_make_way_oldest_first() -> None:
     for _ in range(64):
         assert turnover.displaced(np.array([*kept, 100.0])) == 0
         assert turnover.displaced(np.array([*kept, math.nan])) == 0
+    assert turnover.displaced(np.zeros(33)) == 0, "they ended in the second in which they began"
 
 
 @given(st.floats(1.0, 900.0), st.integers(3, 30), st.integers(0, 300))
