@@ -142,7 +142,7 @@ class Pod:
     resizability: Resizability
     priority_class: str
     has_deadline: bool
-    evicted: bool = False
+    evicted: bool
 
     @property
     def finished(self) -> bool:
