@@ -16,6 +16,9 @@ from recommender.records import BoolArray, FloatArray, IntArray
 LIGHT_SHARE = 0.05
 """A run of less than this share of the typical duration is light: it tells nothing about the next run of its class."""
 
+FAR_LONGER = 4.0
+"""A run displaces none that lasted more than so many times as long."""
+
 MIN_TYPICAL_RUNS = 3
 """So many runs have at least the typical duration: one or two that hung do not make all others light."""
 
@@ -45,10 +48,10 @@ def latest(durations_s: FloatArray, most: int) -> IntArray:
 
 
 class Turnover:
-    """Decides which run makes way for a new one: runs displace no more than has lasted as long as they did.
+    """Decides which run makes way for a new one: short runs displace no more than has lasted as long as they did.
 
-    It is the oldest of those that are no longer than the new one and, once those that came have lasted as long together
-    as a typical run, the oldest of all.
+    It is the oldest that is not far longer than the new one and, once those that came have lasted as long together as a
+    typical run, the oldest of all.
     """
 
     def __init__(self) -> None:
@@ -59,6 +62,6 @@ class Turnover:
         new_s = float(durations_s[-1])
         self._came += 1.0 if math.isnan(new_s) else min(1.0, new_s / max(1.0, typical_s(durations_s)))
         if self._came < 1.0:
-            return int((durations_s <= new_s).argmax())
+            return int((durations_s <= FAR_LONGER * new_s).argmax())
         self._came -= 1.0
         return 0
