@@ -90,7 +90,7 @@ class Rounds:
     class_ttl_s: float = _round(
         "--profile-ttl",
         DURATION,
-        "Forget what was learned of a workload class after this long without a run.",
+        "Forget what was learned of a workload class after this long without a run or a VPA that waits for one.",
         default="30d",
     )
     publish: str = _round(

@@ -86,16 +86,26 @@ def with_default_bounds(
 
 
 def banded_targets(
-    target: FloatArray, as_default: BoolArray, evicts: BoolArray, groups: GroupArrays, options: BandOptions
+    target: FloatArray,
+    as_default: BoolArray,
+    keeps: BoolArray,
+    evicts: BoolArray,
+    groups: GroupArrays,
+    options: BandOptions,
 ) -> FloatArray:
     """Advised targets of all groups with their bands, float64 (n, 3, 2), from those after all rails, float64 (n, 2).
 
     `as_default`, bool (n, 2): within the default recommender's bounds; `evicts`, bool (n,): a change recreates pods.
+    `keeps`, bool (n, 2): the target in force stays for lack of history, as after a restart without a profile. There,
+    unless a change evicts, the upper bound is no further above it than what containers request.
     """
     advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
+    near = np.fmax(advised[:, UPPER], groups.requests * (1.0 + options.half_width))
+    near[~keeps | evicts[:, np.newaxis]] = np.inf
     if len(rows := np.flatnonzero(in_either(as_default))):
         last = np.where(groups.advised_in_default_bounds[rows, np.newaxis, np.newaxis], groups.advised[rows], np.nan)
         bounds = with_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
+        bounds[:, UPPER] = np.fmin(bounds[:, UPPER], near[rows])
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from recommender.errors import BadInput
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
-from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
+from recommender.policies.evidence import latest
+from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
 from recommender.records import CPU, MEMORY, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
 
@@ -54,7 +55,7 @@ class Classes:
             raise BadInput(problem, remedy="Nothing to do: the class starts from scratch.") from error
         for name, kept in runs.items():
             known = self.runs(key, name)
-            known.replace([*kept, *known.runs])
+            known.replace([*kept, *known.kept])
             known.level = levels.get(name, known.level)
             known.charge(excess.get(name, known.excess) - known.excess, 0.0)
         for name, of_runs in memory.items():
@@ -112,8 +113,11 @@ class Classes:
             del self._known[key]
 
     def expired(self, now_s: float, ttl_s: float) -> list[WorkloadKey]:
-        """Classes without a run for so long."""
-        return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s]
+        """Classes without a run for so long, and for as long as their runs take: long ones are seldom started."""
+        return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s + self._longest_s(key)]
+
+    def _longest_s(self, key: WorkloadKey) -> float:
+        return max((run.duration_s for runs in self._known[key].values() for run in runs.kept), default=0.0)
 
     def over_limit(self, max_classes: int) -> list[WorkloadKey]:
         """Of each namespace the classes beyond a limit, least recently used."""
@@ -161,17 +165,16 @@ def learn_finished_run(
     if running.workload is None or ended is None or ended.exit_code != 0 or running.terminating:
         return False
     key, container = WorkloadKey(member.instance.namespace, running.workload), member.instance.container
-    memory = None
+    memory, curve = None, fleet.curves.curve(member.slot)
+    duration_s = curve.duration_s
+    if ended.finished_s is not None and ended.started_s is not None:
+        duration_s = ended.finished_s - ended.started_s
     if not fleet.start_was_unseen(slots_of([member]))[0]:
-        memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size)
+        memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size, duration_s=duration_s)
     if not whole:
         if killed and memory is not None:
             classes.learn_memory(key, container, memory._replace(killed=True), now_s)
         return False
-    curve = fleet.curves.curve(member.slot)
-    duration_s = curve.duration_s
-    if ended.finished_s is not None and ended.started_s is not None:
-        duration_s = ended.finished_s - ended.started_s
     return classes.learn(key, container, curve, memory, duration_s, now_s)
 
 
@@ -199,38 +202,70 @@ def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("the memory of runs does not fit")
     sizes = [float(or_nan(size)) for size in content.get("inputs", [None] * len(peaks))]
-    if any(size <= 0.0 or math.isinf(size) for size in sizes):
-        raise ValueError("the size of an input is not positive")
-    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, map(bool, content["killed"]), sizes, strict=True)]
+    durations = [float(or_nan(duration_s)) for duration_s in content.get("seconds", [None] * len(peaks))]
+    if any(size <= 0.0 or math.isinf(size) for size in sizes) or any(one < 0.0 or math.isinf(one) for one in durations):
+        raise ValueError("the size of an input or a duration is not positive")
+    killed = map(bool, content["killed"])
+    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, killed, sizes, durations, strict=True)]
 
 
-def _encode_memory_runs(runs: ClassMemory, latest: int) -> dict[str, Any]:
+def _encode_memory_runs(runs: ClassMemory, most: int) -> dict[str, Any]:
     """The latest runs ready for JSON, in a few digits, rounded up."""
-    inputs = runs.input_sizes[-latest:]
+    kept = latest(runs.durations_s, most)
+    inputs, durations = runs.input_sizes[kept], runs.durations_s[kept]
     return {
-        "mib": np.ceil(runs.peaks_bytes[-latest:] / BYTES_PER_MIB * 100.0) / 100.0,
-        "of_late": np.ceil(runs.rises[-latest:] * 1e4) / 1e4,
-        "killed": runs.killed[-latest:],
+        "mib": np.ceil(runs.peaks_bytes[kept] / BYTES_PER_MIB * 100.0) / 100.0,
+        "of_late": np.ceil(runs.rises[kept] * 1e4) / 1e4,
+        "killed": runs.killed[kept],
         **({} if np.isnan(inputs).all() else {"inputs": inputs}),
+        **({} if np.isnan(durations).all() else {"seconds": np.round(durations)}),
     }
 
 
+class _Detail(NamedTuple):
+    """How much a profile keeps of each container: curves, buckets of these in one, and runs of which it has memory."""
+
+    curves: int
+    merged: int
+    memory: int
+
+
+DETAILS = (
+    *(_Detail(n, 1, MAX_RUNS) for n in (32, 16, 8, 4, 2, 1)),
+    *(_Detail(1, 1, n) for n in (128, 64, 32)),
+    *(_Detail(1, n, 32) for n in (2, 4, 8, 16)),
+    *(_Detail(1, 16, n) for n in (16, 8, 4, 2, 1)),
+)
+"""From all to the least: rather fewer curves than less memory, which kills, and rather coarse curves than none."""
+
+MAX_NUMBERS = MAX_TEXT_CHARS // 2
+"""More numbers do not fit, and packing them is not tried: most take three to five characters."""
+
+
 def _packed(runs: Mapping[str, ClassRuns]) -> str:
-    """Pack the latest runs of each container, as many as fit: rather fewer curves than less of their memory."""
-    n_curves = max(map(len, runs.values()), default=0)
-    n_memory = max((len(known.memory) for known in runs.values()), default=0)
+    """Pack the latest runs of each container, as many as fit."""
     levels = {name: round(known.level, 4) for name, known in runs.items()}
     excess = {name: round(known.excess, 1) for name, known in runs.items()}
-    while True:
-        kept = {name: [encode_curve(run) for run in known.runs[-n_curves:]] for name, known in runs.items()}
-        memory = {name: _encode_memory_runs(known.memory, n_memory) for name, known in runs.items()}
-        text = pack({"runs": kept, "levels": levels, "excess": excess, "memory": memory})
-        if len(text) <= MAX_TEXT_CHARS or max(n_curves, n_memory) <= 1:
-            return text
-        if n_curves > 1:
-            n_curves //= 2
-        else:
-            n_memory //= 2
+    text, fewest = "", MAX_NUMBERS + 1.0
+    for detail in DETAILS:
+        if (numbers := sum(_numbers(known, detail) for known in runs.values())) < fewest:
+            kept = {name: _encode_curves(known, detail) for name, known in runs.items()}
+            memory = {name: _encode_memory_runs(known.memory, detail.memory) for name, known in runs.items()}
+            text, fewest = pack({"runs": kept, "levels": levels, "excess": excess, "memory": memory}), numbers
+            if len(text) <= MAX_TEXT_CHARS:
+                break
+    return text
+
+
+def _encode_curves(runs: ClassRuns, detail: _Detail) -> list[dict[str, Any]]:
+    kept = latest(runs.durations_s, detail.curves).tolist()
+    return [encode_curve(runs.kept[number].merged(detail.merged)) for number in kept]
+
+
+def _numbers(runs: ClassRuns, detail: _Detail) -> float:
+    """How many numbers this detail keeps of a container, about."""
+    buckets = sum(len(run.levels) for run in runs.kept[-detail.curves :]) / detail.merged
+    return 2.0 * buckets + AGES * min(detail.memory, len(runs.memory))
 
 
 def _complete_curve(curve: DemandCurve, duration_s: float) -> DemandCurve | None:

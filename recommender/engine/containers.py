@@ -64,8 +64,9 @@ class NewContainer(NamedTuple):
 class Member:
     """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
 
-    `runs` are the finished runs of its workload class, and `follows` whether they may decide its CPU; `class_rule`
-    explains its last decision by class, on demand.
+    `runs` are the finished runs of its workload class, and `follows` whether they may decide its CPU; `uncharged` is
+    what their decisions have cost more and in how many samples, while that may not count yet; `class_rule` explains its
+    last decision by class, on demand.
     """
 
     instance: Instance
@@ -74,6 +75,7 @@ class Member:
     history: HistogramSession
     runs: ClassRuns | None
     follows: bool
+    uncharged: tuple[float, float] = (0.0, 0.0)
     class_rule: Callable[[], str] = str
 
     @property

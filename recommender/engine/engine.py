@@ -171,6 +171,15 @@ class Engine:
         self._update_histories([slot])
         return self.groups.history[slot]
 
+    def workload_classes(self) -> set[WorkloadKey]:
+        """The classes of the groups: also while none of their containers runs, the next run is one of them."""
+        groups = self.groups
+        return {
+            WorkloadKey(groups.by_slot[slot].namespace, workload)
+            for slot, workload in groups.workload.items()
+            if workload is not None
+        }
+
     def used(self, group: Group) -> Amounts:
         """Cores and bytes: present usage of the largest of its containers; 0 if unknown."""
         slots = slots_of(self.members_of(group))
@@ -370,7 +379,8 @@ class Engine:
     def _update_targets(self, situation: Situation, target: FloatArray) -> None:
         """Replace the targets that changed, by those after all rails, float64 (n, 2)."""
         groups, in_default_bounds = self.groups.arrays, situation.within_default_bounds
-        advised = banded_targets(target, in_default_bounds, situation.evicts, groups, self.options.band)
+        keeps, evicts = situation.keeps_published, situation.evicts
+        advised = banded_targets(target, in_default_bounds, keeps, evicts, groups, self.options.band)
         known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))
         was_advised = ~np.isnan(groups.advised[:, TARGET, CPU])
         stays = situation.silent & was_advised & in_both(groups.published == advised[:, TARGET])

@@ -73,7 +73,7 @@ class Fleet(Containers):
         arrays, slot = self.arrays, member.slot
         arrays.has_class[slot] = runs is not None
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
-        arrays.class_cores[slot] = np.nan
+        arrays.class_cores[slot], member.uncharged = np.nan, (0.0, 0.0)
         if arrays.decided_by[slot] == BY_CLASS:
             arrays.decided_by[slot], arrays.foreseen[slot] = UNDECIDED, False
             arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
@@ -172,7 +172,7 @@ class Fleet(Containers):
         found = self._from_class(member.runs, progress, float(arrays.class_cores[slot]))
         arrays.class_cores[slot] = math.nan if found is None else found.cpu_cores
         ((_, foresight, _),) = self._by_model(np.array([slot]))
-        self._judge_class(member, *foresight.compare(slot, float(arrays.class_cores[slot])))
+        self._judge_class(member, progress.age_s, *foresight.compare(slot, float(arrays.class_cores[slot])))
         if found is None or not member.follows:
             if arrays.decided_by[slot] >= BY_EXPERIENCE:
                 foresight.take_over(np.array([slot]))
@@ -184,10 +184,16 @@ class Fleet(Containers):
         member.class_rule = found.rule
         return True
 
-    def _judge_class(self, member: Member, excess: float, samples: float) -> None:
-        """Charge the class of a container with what its decisions cost more, and follow it no longer, or again."""
-        if member.runs is not None:
+    def _judge_class(self, member: Member, age_s: float, excess: float, samples: float) -> None:
+        """Charge the class of a container with what its decisions cost more, and follow it no longer, or again.
+
+        A run that is light so far charges nothing yet: what a flood of tiny runs finds too dear may suit the others.
+        """
+        excess, samples = member.uncharged[0] + excess, member.uncharged[1] + samples
+        member.uncharged = excess, samples
+        if member.runs is not None and age_s >= member.runs.light_s:
             member.runs.charge(excess, samples)
+            member.uncharged = 0.0, 0.0
         if member.follows != is_followed(member.runs):
             member.follows = is_followed(member.runs)
             self.arrays.table[member.slot] = self._table_of(member)

@@ -106,7 +106,8 @@ class Kill(NamedTuple):
     """A container, which may be gone, was OOM-killed at `when_s` in unix seconds.
 
     `memory_bytes` is its request, or its usage when the node evicted it; 0 without a request. `ratio` and `least_bytes`
-    are `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
+    are `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults. How much an `evicted` one used is only
+    known from an event, which others than the kubelet may have written: it raises its own group, never its class.
     """
 
     group: Group
@@ -115,3 +116,4 @@ class Kill(NamedTuple):
     memory_bytes: float
     ratio: float | None = None
     least_bytes: float | None = None
+    evicted: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from recommender.engine.classes import Classes
+from recommender.engine.containers import slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
@@ -58,23 +59,26 @@ class Kills:
         """Add kills to the memory of their classes, before the restarts reset how far the runs had come.
 
         Only the first kill of a run, also if a new pod continues it: at a later one it had the raised memory. A
-        leaking container would raise its class without bound, and displace all its other runs.
+        leaking container would raise its class without bound, and displace all its other runs. Evictions are known from
+        events, which anybody may write.
         """
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.workload
-                if member is None or workload is None or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
+                if kill.evicted or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
                     continue
-                if kill.instance in self.learned:
+                if member is None or workload is None or kill.instance in self.learned:
                     continue
                 self.learned.add(kill.instance)
                 if self._had_raised_memory(kill, now_s):
                     continue
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
+                duration_s = float(self._fleet.ages_s(slots_of([member]), now_s)[0])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
-                left = self._fleet.memory.killed_run(member.slot, needed_bytes)._replace(input_size=input_size)
+                left = self._fleet.memory.killed_run(member.slot, needed_bytes)
+                left = left._replace(input_size=input_size, duration_s=duration_s)
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def apply(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.engine.classes import Classes
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.tally import Report
-from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
 
 MAX_CLASSES_PER_NAMESPACE = 500
 """Above this the least recently used are forgotten: anybody who may create jobs can invent any number of classes."""
 
 CLEANUP_INTERVAL_S = 3600.0
-"""How often classes that nothing runs of are looked for."""
+"""How often classes that are out of use are looked for."""
 
 
 class ClassProfiles:
-    """Reads and writes the PhaseProfiles of workload classes; one that nothing has run of for `ttl_s` is forgotten."""
+    """Reads and writes the PhaseProfiles of workload classes; one out of use for `ttl_s` is forgotten."""
 
     def __init__(self, view: View, classes: Classes, ttl_s: float, max_per_round: float = math.inf) -> None:
         self._view, self._classes, self._ttl_s, self._max_per_round = view, classes, ttl_s, max_per_round
@@ -57,12 +57,11 @@ class ClassProfiles:
                     raise
         report.unwritten_profiles += len(changed)
 
-    def drop_unused(self, index: ContainerIndex, now_s: float) -> None:
-        """Once in a while, forget classes that nothing runs of any more."""
+    def drop_unused(self, used_now: Collection[WorkloadKey], now_s: float) -> None:
+        """Once in a while, forget classes that have been out of use for long."""
         if not self._loaded or now_s - self._cleaned_up_s < CLEANUP_INTERVAL_S:
             return
         self._cleaned_up_s = now_s
-        used_now = index.workload_classes()
         for key in used_now:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(used_now)

@@ -10,6 +10,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine import persistence
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
@@ -158,8 +159,11 @@ class Recommender:
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
+        published = recommendations_in(vpa.status)
         for container in sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]:
             state.groups.setdefault(container, state.group(container))  # gets a recommendation even without pods
+            if published and container not in published:  # its pods had it no more
+                state.absent_since_s.setdefault(container, self.clock())
         return state
 
     def _select_pods(self, report: Report) -> None:
@@ -182,7 +186,7 @@ class Recommender:
         targets = self.engine.step(now_s, seen, report)
         report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
         for state in self.vpas.values():
-            names = () if state.selection.problem else (state.selection.containers or state.groups)
+            names = () if state.selection.problem else (state.selection.containers or state.latest_containers())
             state.targets = {
                 name: target
                 for name in names
@@ -203,7 +207,8 @@ class Recommender:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
         self.profiles.publish(self.vpas.values(), report)
         if self._steady_clock.is_steady():
-            self.classes.drop_unused(self.index, self.clock())
+            in_use = self.index.workload_classes() | self.engine.workload_classes()
+            self.classes.drop_unused(in_use, self.clock())
         self.classes.write_changed(report)
 
     # -- input of the engine -----------------------------------------------------------------------------------------
@@ -224,9 +229,9 @@ class Recommender:
                 return
             state.rules_source, present = (state.vpa, state.selection), state.selection.containers
             for name in [*present, *state.groups]:
-                if not present or name in present:
+                if name in present:
                     state.absent_since_s.pop(name, None)
-                else:
+                elif present:
                     state.absent_since_s.setdefault(name, now_s)
                 group, pods = state.group(name), state.selection.pods
                 declared = state.selection.declared.get(name, NOTHING)
@@ -248,9 +253,12 @@ class Recommender:
             if (named := self.index.lookup(ContainerKey(*oom.pod, oom.container))) is None:
                 return
             instance, group = named
+            if oom.memory_bytes > oom.most_bytes:
+                report.refuse(instance, "a kill with more memory than its limit or its node")
+                return
             if (state := self.vpas.get(ObjectKey(group.namespace, group.vpa))) is not None:
                 bump = self.limits.oom_bump(state.vpa.policy_for(oom.container))
-                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump))
+                found.append(Kill(group, instance, oom.when_s, oom.memory_bytes, *bump, evicted=oom.evicted))
 
         with report.guard("kills"):
             report.each(self.view.kills(), lambda oom: f"kill of {oom.pod}", take)

@@ -55,6 +55,10 @@ class VpaState:
     def group(self, container: str) -> Group:
         return Group(self.vpa.key.namespace, self.vpa.key.name, container)
 
+    def latest_containers(self) -> list[str]:
+        """The container names of its latest pods, which may be gone."""
+        return [name for name in self.groups if name not in self.absent_since_s]
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from the state in the PhaseProfile; ignore parts of the wrong type."""
         for part in ("groups", "members", "growth", "stages"):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from recommender.kernels.runs import peak_after_nearest
 from recommender.policies.demand_curve import POINTS, DemandCurve
+from recommender.policies.evidence import LIGHT_SHARE, Turnover, typical_s
 from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
@@ -83,6 +84,9 @@ class ClassForecast:
 class ClassRuns:
     """The finished runs of one container name of a workload class; `level` is the quantile at which CPU is allocated.
 
+    `kept` are the latest, `runs` those of them that tell about the next one (see `evidence`): all but the light ones,
+    which last less than `light_s`.
+
     `excess` is by how much forecasts by them have cost more than each run's own, in samples of its mean use: some runs
     of a class are too unlike each other to be worth following.
 
@@ -92,8 +96,7 @@ class ClassRuns:
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
         self.level, self.excess = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL), INITIAL_EXCESS
-        self.memory = ClassMemory()
-        self._packed: _PackedRuns | None = None
+        self.memory, self._turnover = ClassMemory(), Turnover()
         self.replace(runs)
 
     def __len__(self) -> int:
@@ -101,14 +104,25 @@ class ClassRuns:
 
     def add(self, run: DemandCurve) -> None:
         """Add a run that ended."""
-        self.replace([*self.runs, run])
+        self.replace([*self.kept, run])
 
     def replace(self, runs: Iterable[DemandCurve]) -> None:
         """Replace all runs by these, oldest first."""
-        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MAX_RUNS:]
+        self.kept: list[DemandCurve] = []
+        for run in (without_gaps(run) for run in runs if len(run.levels)):
+            self.kept.append(run)
+            if len(self.kept) > MAX_RUNS:
+                del self.kept[self._turnover.displaced(self.durations_s)]
+        self.light_s = LIGHT_SHARE * typical_s(self.durations_s) if self.kept else 0.0
+        self.runs = [run for run in self.kept if not run.duration_s < self.light_s]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
         self.bucket_s = max((run.step_s for run in self.runs), default=0.0)
-        self._packed = None
+        self._packed: _PackedRuns | None = None
+
+    @property
+    def durations_s(self) -> FloatArray:
+        """float64 (n,): durations of the runs that are kept."""
+        return np.array([run.duration_s for run in self.kept])
 
     def judge(self, violated: bool, target_violation: float) -> None:
         """Adjust the level by whether a sample exceeded the CPU that the class decided."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,16 @@ class DemandCurve:
     def used_core_s(self) -> float:
         """CPU time used in all of it."""
         return self.used_cores * self.duration_s
+
+    def merged(self, buckets: int) -> DemandCurve:
+        """The curve with so many buckets merged into one."""
+        if buckets == 1:
+            return self
+        n = -(-len(self.levels) // buckets)
+        levels = np.full((n * buckets, 2), np.nan, np.float32)
+        levels[: len(self.levels)] = self.levels
+        peaks = np.fmax.reduce(levels.reshape(n, buckets, 2), axis=1)
+        return replace(self, step_s=self.step_s * buckets, levels=peaks)
 
 
 class CurveRecorder(SlotArrays):

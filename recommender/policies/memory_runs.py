@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.kernels.runs import observe_memory
+from recommender.policies.evidence import Turnover, is_light
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -63,6 +64,7 @@ class RunMemory(NamedTuple):
     rises: FloatArray
     killed: bool = False  # for memory: its true peak is unknown
     input_size: float = math.nan  # size of its input, in a unit shared by the runs of its class; NaN if unknown
+    duration_s: float = math.nan  # until it ended or was killed; NaN if unknown
 
 
 class MemoryBounds(NamedTuple):
@@ -119,11 +121,15 @@ class MemoryOfRuns(SlotArrays):
 
 
 class ClassMemory:
-    """Memory of the latest runs of a class, oldest first, the fields of `RunMemory` as arrays."""
+    """Memory of the latest runs of a class, oldest first, the fields of `RunMemory` as arrays.
+
+    Light runs (see `evidence`) bound nothing, except where one was killed: only a kubelet reports that.
+    """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
-        self.input_sizes = np.zeros(0)
+        self.input_sizes, self.durations_s = np.zeros(0), np.zeros(0)
+        self._turnover = Turnover()
         self._bounds: dict[tuple[float, float | None], MemoryBounds] = {}
         for run in runs:
             self.add(run)
@@ -132,15 +138,19 @@ class ClassMemory:
         return len(self.peaks_bytes)
 
     def __iter__(self) -> Iterator[RunMemory]:
-        sizes = self.input_sizes.tolist()
-        return map(RunMemory, self.peaks_bytes.tolist(), self.rises, self.killed.tolist(), sizes)
+        columns = (self.peaks_bytes, self.killed, self.input_sizes, self.durations_s)
+        peaks, killed, sizes, durations = (column.tolist() for column in columns)
+        return map(RunMemory, peaks, self.rises, killed, sizes, durations)
 
     def add(self, run: RunMemory) -> None:
         """Add a run that ended or was killed."""
-        self.peaks_bytes = np.append(self.peaks_bytes, run.peak_bytes)[-MAX_RUNS:]
-        self.rises = np.concatenate([self.rises, run.rises[np.newaxis]])[-MAX_RUNS:]
-        self.killed = np.append(self.killed, run.killed)[-MAX_RUNS:]
-        self.input_sizes = np.append(self.input_sizes, run.input_size)[-MAX_RUNS:]
+        columns = "peaks_bytes", "rises", "killed", "input_sizes", "durations_s"
+        for name, amount in zip(columns, run, strict=True):
+            setattr(self, name, np.concatenate([getattr(self, name), np.array(amount)[np.newaxis]]))
+        if len(self) > MAX_RUNS:
+            displaced = self._turnover.displaced(self.durations_s)
+            for name in columns:
+                setattr(self, name, np.delete(getattr(self, name), displaced, axis=0))
         self._bounds.clear()
 
     def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
@@ -153,12 +163,13 @@ class ClassMemory:
         return self._bounds[key]
 
     def _bound(self, target_kills: float, input_size: float) -> MemoryBounds:
-        known = ~np.isnan(self.input_sizes)
+        counts = ~is_light(self.durations_s) | self.killed
+        known = counts & ~np.isnan(self.input_sizes)
         with_input = 0 if math.isnan(input_size) else int(np.count_nonzero(known & ~self.killed))
         too_large = with_input >= MIN_RUNS and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
         # With fewer known inputs than a bound needs, the runs without one would be given up for nothing.
         by_input = with_input >= _min_runs(target_kills)
-        used = known if by_input or too_large else np.ones(len(self), bool)
+        used = known if by_input or too_large else counts
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
         if too_large or ended < _min_runs(target_kills):
@@ -168,7 +179,7 @@ class ClassMemory:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.
             peaks_bytes = np.clip(scaled, peaks_bytes.min() / MAX_EXTRAPOLATION, MAX_EXTRAPOLATION * peaks_bytes.max())
-        rises = np.array([_bound(column[column > 0], target_kills) for column in self.rises.T])
+        rises = np.array([_bound(column[column > 0], target_kills) for column in self.rises[counts].T])
         return MemoryBounds(ended, _bound(peaks_bytes, target_kills), rises, by_input=by_input)
 
 

@@ -197,6 +197,7 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         ),
         priority_class="",
         has_deadline=False,
+        evicted=False,
     )
 
 

@@ -32,12 +32,13 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; `allocatable` in (cpu_cores, memory_bytes)."""
+    """A node; `allocatable` and `capacity` in (cpu_cores, memory_bytes)."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     allocatable: Pair
+    capacity: Pair
     ready: bool
     unschedulable: bool
 
@@ -50,6 +51,7 @@ def read_node(raw: Fields) -> Node:
         labels=metadata.string_map("labels"),
         taints=tuple(Taint(t.required("key"), t.text("value"), t.text("effect")) for t in spec.children("taints")),
         allocatable=status.pair("allocatable"),
+        capacity=status.pair("capacity"),
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
         unschedulable=spec.flag("unschedulable"),
     )

@@ -27,6 +27,9 @@ from recommender.units import parse_size
 PENDING = "Pending"
 """The phase of a pod that waits for a node or for its images."""
 
+EVICTED = "Evicted"
+"""The reason that a kubelet gives for a pod that it evicted, in the pod's status and in an event."""
+
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation: the index of a pod of an Indexed Job."""
 
@@ -113,6 +116,7 @@ def tolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> s
 class Pod:
     """A pod; times are in unix seconds.
 
+    `evicted` is whether its kubelet evicted it.
     `containers` are `spec.containers` only, in order: samples of init containers and native sidecars are ignored. See
     `extra_requests` for `extra_requests` and `min_requests`.
     """
@@ -138,6 +142,7 @@ class Pod:
     resizability: Resizability
     priority_class: str
     has_deadline: bool
+    evicted: bool
 
     @property
     def finished(self) -> bool:
@@ -208,6 +213,7 @@ def read_pod(raw: Fields) -> Pod:
         resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
         has_deadline="activeDeadlineSeconds" in spec,
+        evicted=status.text("reason") == EVICTED,
     )
 
 

@@ -35,7 +35,8 @@ class Vpa:
     """A VerticalPodAutoscaler.
 
     `update_mode` is `Recreate` if absent; no `recommenders` means the default one. `status_json` has sorted keys: as
-    Python objects the status would take ten times the memory. Comparisons ignore `resource_version`.
+    Python objects the status would take ten times the memory. Comparisons ignore `resource_version`. `left_alone` says
+    what was taken out of `policies` since HorizontalPodAutoscalers measure it, see `workloads.horizontal`.
     """
 
     key: ObjectKey
@@ -52,6 +53,7 @@ class Vpa:
     status_json: bytes
     owner: OwnerRef | None = None
     deleting: bool = False
+    left_alone: str = ""
     resource_version: str = field(default="", compare=False)
 
     @property

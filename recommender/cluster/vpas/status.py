@@ -18,8 +18,8 @@ Json = dict[str, Any]
 
 BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
-LOW_CONFIDENCE, DISRUPTIVE = "LowConfidence", "DisruptiveUpdates"
-PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
+LOW_CONFIDENCE, DISRUPTIVE, SCALED = "LowConfidence", "DisruptiveUpdates", "ScaledByUtilization"
+PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE, SCALED})
 """Condition types that no other recommender sets, and so would never remove."""
 
 FETCHING = "FetchingHistory"

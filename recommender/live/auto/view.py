@@ -14,8 +14,9 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.vpas.auto_created import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.workloads.auto import HPAS, NAMESPACES, Namespace, Scaler, read_namespace, read_scaler
+from recommender.cluster.workloads.auto import NAMESPACES, Namespace, read_namespace
 from recommender.cluster.workloads.discovery import Discovery
+from recommender.cluster.workloads.horizontal import Scaler
 from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
@@ -31,8 +32,6 @@ class AutoView:
         self._namespaces = Reflector(
             api, path_of(NAMESPACES), read_namespace, field_selector=only, on_change=self._namespace_changed
         )
-        path, read = path_of(HPAS, scope.namespace), scope.only(read_scaler)
-        self._scalers = Reflector(api, path, read, on_change=self._object_changed)
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._changed_event = threading.Event()
@@ -40,21 +39,15 @@ class AutoView:
 
     def start(self) -> None:
         self._namespaces.start()
-        self._scalers.start()
 
     def stop(self) -> None:
         self._changed_event.set()
         self._namespaces.stop(0.0)
-        self._scalers.stop(0.0)
 
     @property
     def synced(self) -> bool:
-        """Whether all but training jobs was listed once: before that, a VPA of a user may not have been seen yet.
-
-        HorizontalPodAutoscalers that may not be read count as none.
-        """
-        scalers_known = self._scalers.synced or bool(self._scalers.problem)
-        return scalers_known and self._namespaces.synced and self._view.synced
+        """Whether all but training jobs was listed once: before that, a VPA of a user may not have been seen yet."""
+        return self._namespaces.synced and self._view.synced
 
     # -- changed namespaces ----------------------------------------------------------------------------------------
 
@@ -83,8 +76,7 @@ class AutoView:
         return self._view.vpas_in(namespace)
 
     def scalers(self, namespace: str) -> Mapping[Ref, str]:
-        """The names of the HorizontalPodAutoscalers that scale by utilization, by what they scale."""
-        return {one.target: key.name for key, one in self._scalers.snapshot().items() if key.namespace == namespace}
+        return self._view.scalers_in(namespace)
 
     def is_scalable(self, api_version: str, kind: str) -> bool:
         """Whether a kind has a scale subresource; a ClusterError where the server has no readable answer."""

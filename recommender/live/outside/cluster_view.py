@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from recommender.cluster.access.connection import Api
@@ -29,6 +30,7 @@ from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointK
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition, is_fetching_history
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Parse, Reflector
+from recommender.cluster.workloads.horizontal import HPAS, ScaledVpas, Scaler, read_scaler
 from recommender.cluster.workloads.ownership import WELL_KNOWN, PodIndex, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -43,7 +45,7 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
+from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +98,18 @@ class ClusterView(View):
         self._nodes = Reflector(api, path_of(NODES), read_node)
         self._quotas = watch(QUOTAS, read_quota)
         self._profiles = watch(PROFILES, read_profile, metadata_only=True)
+        self._scalers = watch(HPAS, read_scaler, on_change=self._scaler_changed)
+        self._scaled_vpas = ScaledVpas(self.workloads)
         self._rooms = Rooms(self._nodes, self._quotas)
         self._profile_store = ProfileStore(api, self._profiles, scope.namespace, scope.covers)
         self._training_jobs = TrainingJobs(api, self._workload_changed, scope.namespace, scope.only)
-        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload], OnChange[Pod]]] = []
+        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload | Scaler], OnChange[Pod]]] = []
         self._watched: tuple[Reflector[Any], ...] = (
             self._vpas,
             self._nodes,
             self._quotas,
             self._profiles,
+            self._scalers,
             watch(PODS, read_pod, on_change=self._pod_changed),
             watch(EVENTS, read_eviction, field_selector=EVICTIONS, on_change=self._ooms.eviction_changed),
             *(
@@ -114,9 +119,10 @@ class ClusterView(View):
         )
 
     def listen(
-        self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload], pod_changed: OnChange[Pod]
+        self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload | Scaler], pod_changed: OnChange[Pod]
     ) -> None:
-        """Register callbacks for every change, run on the threads of the watches; call before `start`."""
+        """Register callbacks for every change, also of autoscalers, run on the threads of the watches; call before
+        `start`."""
         self._listeners.append((vpa_changed, workload_changed, pod_changed))
 
     def pods_of(self, workload: Workload) -> Sequence[Pod]:
@@ -127,6 +133,10 @@ class ClusterView(View):
         """All VPAs of a namespace, whether they are ours or not."""
         return {key: vpa for key, vpa in self._vpas.snapshot().items() if key.namespace == namespace}
 
+    def scalers_in(self, namespace: str) -> Mapping[Ref, str]:
+        """The names of the HorizontalPodAutoscalers by utilization, by what they scale."""
+        return {one.target: key.name for key, one in self._scalers.snapshot().items() if key.namespace == namespace}
+
     def start(self) -> None:
         self._training_jobs.start()
         for reflector in self._watched:
@@ -135,8 +145,8 @@ class ClusterView(View):
     @property
     def synced(self) -> bool:
         """Whether everything watched has been listed once: only then does a missing object not exist."""
-        # The CRD of the profiles may be missing, and quotas that may not be read count as none.
-        optional = (self._profiles, self._quotas)
+        # The CRD of the profiles may be missing, and quotas and autoscalers that may not be read count as none.
+        optional = (self._profiles, self._quotas, self._scalers)
         return all(watched.synced or (watched in optional and watched.problem) for watched in self._watched)
 
     def load_histories(self) -> None:
@@ -202,7 +212,8 @@ class ClusterView(View):
 
     def vpas(self) -> Sequence[Vpa]:
         """VPAs that name us, in the namespaces that are ours, once their histories are loaded."""
-        return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
+        loaded = (vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid)
+        return self._scaled_vpas.of(loaded, self._scalers.snapshot().values())
 
     def select(self, vpa: Vpa) -> SelectedPods:
         found = self._targets.resolve(vpa.key, vpa.target)
@@ -228,7 +239,16 @@ class ClusterView(View):
         return used.samples
 
     def kills(self) -> Sequence[OomObservation]:
-        return self._ooms.drain()
+        return [replace(oom, most_bytes=self._most_bytes(oom)) for oom in self._ooms.drain()]
+
+    def _most_bytes(self, oom: OomObservation) -> float:
+        """The memory that a killed container can have had: that of its node, and its limit where only an event shows
+        it: by the time of another kill a lower limit may be in the status."""
+        pod = self._pods.get(oom.pod.namespace, oom.pod.name)
+        container = None if pod is None else pod.container(oom.container)
+        most_bytes = self._rooms.memory_bytes("" if pod is None else pod.node)
+        limit_bytes = math.nan if container is None or not oom.evicted else container.limits[MEMORY]
+        return most_bytes if math.isnan(limit_bytes) else min(most_bytes, limit_bytes)
 
     def finished_pods(self) -> Sequence[Pod]:
         return [self._finished.popleft() for _ in range(len(self._finished))]
@@ -321,6 +341,9 @@ class ClusterView(View):
 
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
         self.workloads.changed(old, new)
+        self._scaler_changed(old, new)
+
+    def _scaler_changed(self, old: Workload | Scaler | None, new: Workload | Scaler | None) -> None:
         for _, listener, _ in self._listeners:
             listener(old, new)
 

@@ -57,6 +57,13 @@ class Rooms:
                 parts[pod.node].append((-cpu_cores, -memory_bytes))
         return {name: (math.fsum(p[CPU] for p in of), math.fsum(p[MEMORY] for p in of)) for name, of in parts.items()}
 
+    def memory_bytes(self, node: str) -> float:
+        """Memory of a node, reserved or not; that of the largest where it is unknown, infinite without any."""
+        known = self._nodes.snapshot().values()
+        nodes = [one for one in known if one.name == node] or known
+        amounts = (amount for one in nodes for amount in (one.capacity[MEMORY], one.allocatable[MEMORY]))
+        return max((amount for amount in amounts if amount > 0.0), default=math.inf)
+
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:
         """Distinct allocatable of the nodes that any of these pods can run on, by node selector and taints.
 

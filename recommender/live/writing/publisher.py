@@ -17,6 +17,7 @@ from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.vpas.status import (
     DISRUPTIVE,
     LOW_CONFIDENCE,
+    SCALED,
     Condition,
     disruption_warning,
     recommendations_in,
@@ -151,7 +152,8 @@ class Publisher:
         """The status to write; None when it is unchanged."""
         vpa, selection = state.vpa, state.selection
         room = self._view.room(vpa, selection.pods)
-        signature: object = (vpa.uid, vpa.generation, vpa.annotations, selection, room, [*state.targets.items()])
+        about_vpa = vpa.uid, vpa.generation, vpa.annotations, vpa.left_alone
+        signature: object = (*about_vpa, selection, room, [*state.targets.items()])
         if signature == state.published_signature and self._is_unchanged(state):
             return None
         limits = self._limits.within(vpa.key.namespace)
@@ -235,6 +237,7 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
         LOW_CONFIDENCE: Condition("True", "Fallback", "; ".join(doubts)) if doubts else None,
         "ConfigDeprecated": None,
         DISRUPTIVE: disruption_warning(state.vpa, pods),
+        SCALED: Condition("True", "LeftAlone", state.vpa.left_alone) if state.vpa.left_alone else None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,7 @@ def pod(
     request: str | None = "500Mi",
     uid: str = "u",
     init: bool = False,
+    reason: str = "",
 ) -> Pod:
     """A pod whose one container is in this state and has this request in force."""
     status: Json = {"name": "main", "state": state, "lastState": last or {}, "restartCount": restarts}
@@ -54,7 +56,11 @@ def pod(
                 "containers": [{"name": "other" if init else "main"}],
                 "initContainers": [{"name": "main"}] if init else [],
             },
-            "status": {"phase": "Running", "initContainerStatuses" if init else "containerStatuses": [status]},
+            "status": {
+                "phase": "Failed" if reason else "Running",
+                "reason": reason,
+                "initContainerStatuses" if init else "containerStatuses": [status],
+            },
         }
     )
 
@@ -158,13 +164,38 @@ def event(
 )
 def test_an_eviction_names_the_containers_that_used_too_much_memory(raw: Json, kills: list[tuple[str, int]]) -> None:
     eviction = read_eviction(raw)
-    wanted = tuple(OomObservation(ObjectKey("team", "job-0"), name, FIRST_END_S, mib * MIB) for name, mib in kills)
+    wanted = tuple(
+        OomObservation(ObjectKey("team", "job-0"), name, FIRST_END_S, mib * MIB, evicted=True) for name, mib in kills
+    )
     assert (eviction or ()) == wanted
 
 
 def test_an_eviction_with_a_malformed_amount_is_refused_by_name() -> None:
     with pytest.raises(BadObject, match=r"Event team/job-0\.17: .*offending_containers_usage"):
         read_eviction(event(used="much"))
+
+
+def test_an_eviction_counts_once_the_kubelet_shows_it_in_the_status_of_the_pod() -> None:
+    """Anybody may write an event, only the kubelet the status; they may come in either order."""
+    queue, claim = OomQueue(clock=lambda: FIRST_END_S), read_eviction(event(used="900Ti"))
+    assert claim is not None
+    queue.eviction_changed(None, claim)
+    queue.pod_changed(pod(RUNNING), pod(killed(reason="Error"), reason="DeadlineExceeded"))
+    assert queue.drain() == []
+    queue.pod_changed(pod(RUNNING), pod(killed(reason="Error"), reason="Evicted"))
+    assert queue.drain() == list(claim)
+    queue.eviction_changed(None, claim)
+    assert queue.drain() == list(claim)
+
+
+def test_an_eviction_that_no_status_shows_is_forgotten_after_ten_minutes() -> None:
+    now_s = FIRST_END_S
+    queue = OomQueue(clock=lambda: now_s)
+    queue.eviction_changed(None, read_eviction(event()))
+    now_s += 601.0
+    assert queue.drain() == []
+    queue.pod_changed(pod(RUNNING), pod(killed(reason="Error"), reason="Evicted"))
+    assert queue.drain() == []
 
 
 def test_the_queue_returns_each_kill_once_and_beyond_its_maximum_only_the_latest() -> None:
@@ -180,17 +211,19 @@ def test_the_queue_returns_each_kill_once_and_beyond_its_maximum_only_the_latest
 
 def test_invented_evictions_in_one_namespace_do_not_drop_the_kills_of_another() -> None:
     queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
-    real = OomObservation(ObjectKey("team", "job"), "main", SEEN_S, 1.0)
-    invented = [OomObservation(ObjectKey("other", f"p{number}"), "main", SEEN_S, 1.0) for number in range(9)]
+    real = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S, 1.0, evicted=True)
+    invented = [replace(real, pod=ObjectKey("other", f"p{number}")) for number in range(9)]
     queue.eviction_changed(None, (real,))
     queue.eviction_changed(None, tuple(invented))
-    assert queue.drain() == [real, *invented[-2:]]
+    queue.pod_changed(pod(RUNNING), pod(RUNNING, reason="Evicted"))
+    assert queue.drain() == [real]
 
 
 def test_evictions_before_the_start_and_repeated_ones_do_not_count() -> None:
-    oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0)
-    old, new = (oom,), (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),)
+    oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0, evicted=True)
+    old, new = (oom,), (replace(oom, when_s=SEEN_S + 1),)
     queue = OomQueue(clock=lambda: SEEN_S)
+    queue.pod_changed(pod(RUNNING), pod(RUNNING, reason="Evicted"))
     queue.eviction_changed(None, old)
     queue.eviction_changed(None, new)
     queue.eviction_changed(new, new)

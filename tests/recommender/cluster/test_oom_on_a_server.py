@@ -44,7 +44,11 @@ def wait_for(queue: OomQueue, count: int) -> list[OomObservation]:
     return found
 
 
-def test_an_eviction_event_is_observed_and_other_events_are_not(api: Api, namespace: str, queue: OomQueue) -> None:
+def test_an_eviction_is_observed_once_the_status_of_its_pod_shows_it_and_other_events_are_not(
+    api: Api, namespace: str, queue: OomQueue
+) -> None:
+    pod = {"metadata": {"name": "job-0"}, "spec": {"nodeName": "gone", "containers": [{"name": "main", "image": "i"}]}}
+    api.create(path_of(PODS, namespace), pod)
     annotations = {
         "offending_containers": "main,side",
         "offending_containers_usage": "700Mi,1Gi",
@@ -57,6 +61,7 @@ def test_an_eviction_event_is_observed_and_other_events_are_not(api: Api, namesp
             "reason": reason,
         }
         api.create(path_of(EVENTS, namespace), event)
+    api.patch(path_of(PODS, namespace, "job-0", "status"), {"status": {"phase": "Failed", "reason": "Evicted"}})
     found = wait_for(queue, 2)
     assert [(oom.pod.name, oom.container, oom.memory_bytes / MIB) for oom in found] == [
         ("job-0", "main", 700),

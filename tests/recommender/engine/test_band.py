@@ -138,12 +138,24 @@ def test_a_forecast_has_a_narrow_band_and_a_guess_the_default_bounds() -> None:
     groups.advised[:] = estimate_of(0.99, 1.0, 1.01)
     groups.advised[3], groups.advised_in_default_bounds[:] = estimate_of(0.88, 1.0, 1.13), [False, False, True, True]
     as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
-    found = banded_targets(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)
+    never = np.zeros((4, 2), bool)
+    found = banded_targets(np.full((4, 2), 1.02), as_default, never, never[:, 0], groups, OPTIONS)
     narrow, *others = [0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.88, 1.0, 1.13]
     np.testing.assert_allclose(found[:, :, 0], [narrow, others[0], narrow, others[1]])
     np.testing.assert_allclose(
         found[:, :, 1], [[1.98, 2.0, 2.02]] * 4, err_msg="each resource by itself, in whole bytes"
     )
+
+
+@pytest.mark.parametrize(("requested", "evicts", "upper"), [(1.0, False, 1.01), (1.5, False, 1.515), (1.5, True, 8.15)])
+def test_while_a_target_stays_for_lack_of_history_no_upper_bound_is_far_above_what_is_in_force(
+    requested: float, evicts: bool, upper: float
+) -> None:
+    groups, yes = GroupArrays(), np.ones((1, 2), bool)
+    groups.grow(1)
+    groups.default_estimate[:], groups.published[:], groups.requests[:] = estimate_of(0.2, 1.0, 8.15), 1.0, requested
+    found = banded_targets(np.ones((1, 2)), yes, yes, np.array([evicts]), groups, OPTIONS)
+    assert found[0, :, 0].tolist() == pytest.approx([0.2, 1.0, upper])
 
 
 def test_default_bounds_of_cpu_are_kept_while_those_of_memory_are_narrow() -> None:

@@ -79,6 +79,25 @@ def test_a_profile_with_many_containers_and_runs_keeps_the_memory_of_the_latest(
     np.testing.assert_allclose(after, before[-len(after) :], rtol=1e-3)
 
 
+def test_a_profile_of_as_many_containers_as_a_class_keeps_fits_with_coarser_curves() -> None:
+    classes, again, rng = Classes(), Classes(), np.random.default_rng(1)
+    for number in range(MAX_CONTAINERS):
+        known = classes.runs(KEY, name := f"c{number}")
+        levels = (np.column_stack([rng.random(240), rng.random(240) * 1e10]) for _ in range(32))
+        known.replace([curve_of(15.0, each.astype(np.float32)) for each in levels])
+        known.memory = ClassMemory(
+            RunMemory(rng.uniform(1e9, 2e9), rng.uniform(1.0, 5.0, AGES), duration_s=3600.0) for _ in range(MAX_RUNS)
+        )
+    classes.learn(KEY, "c0", CURVE, None, 30.0, now_s=1.0)
+    state = classes.status(KEY)["state"]
+    assert len(state) <= 128 * 1024
+    again.load(KEY, state, 5.0)
+    kept = again.runs(KEY, name)
+    assert len(kept) == 1 and len(kept.memory) >= 16, "coarser rather than none"
+    assert kept.runs[0].duration_s == pytest.approx(3600.0, rel=0.1)
+    assert kept.runs[0].levels[:, 1].max() == pytest.approx(known.runs[-1].levels[:, 1].max(), rel=1e-3)
+
+
 def test_a_profile_states_the_number_of_runs_of_the_container_with_the_most() -> None:
     classes = Classes()
     for container in ("main", "main", "main", "side"):
@@ -151,6 +170,27 @@ def test_input_sizes_are_kept_and_older_profiles_have_none() -> None:
     assert all(math.isnan(run.input_size) for run in decode_memory_runs(content))
 
 
+def test_durations_are_kept_and_older_profiles_have_none() -> None:
+    classes, again = Classes(), Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY._replace(duration_s=30.0), 30.0, now_s=1.0)
+    classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    again.load(KEY, classes.status(KEY)["state"], 2.0)
+    np.testing.assert_array_equal(again.runs(KEY, "main").memory.durations_s, [30.0, math.nan])
+    content = unpack(classes.status(KEY)["state"], "it")["memory"]["main"]
+    del content["seconds"]
+    assert all(math.isnan(run.duration_s) for run in decode_memory_runs(content))
+
+
+def test_light_runs_are_kept_in_the_profile() -> None:
+    """They would count, should the others be displaced."""
+    classes, again = Classes(), Classes()
+    for duration_s in (3600.0, 3600.0, 3600.0, 60.0):
+        curve = curve_of(duration_s / 4, np.ones((4, 2), np.float32))
+        classes.learn(KEY, "main", curve, MEMORY._replace(duration_s=duration_s), duration_s, now_s=1.0)
+    again.load(KEY, classes.status(KEY)["state"], 2.0)
+    assert [(len(one.runs(KEY, "main")), len(one.runs(KEY, "main").kept)) for one in (classes, again)] == [(3, 4)] * 2
+
+
 def test_a_kept_rise_is_rounded_up() -> None:
     classes, again = Classes(), Classes()
     classes.learn(KEY, "main", CURVE, MEMORY._replace(rises=np.full(AGES, 1.00001)), 30.0, now_s=1.0)
@@ -162,6 +202,7 @@ def test_a_kept_rise_is_rounded_up() -> None:
     "wrong",
     [
         {"inputs": [0.0] * 2}, {"inputs": [1.0, -1.0]}, {"inputs": [1.0]},
+        {"seconds": [1.0, -1.0]}, {"seconds": [1.0]}, {"seconds": [1.0, math.inf]},
         {"mib": [1.0, math.inf]}, {"mib": [1.0, math.nan]},
         {"of_late": [[1.0] * AGES, [math.inf] * AGES]}, {"of_late": [[1.0] * AGES, [math.nan] * AGES]},
     ],
@@ -201,6 +242,14 @@ def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     assert list(classes.changed) == [KEY]
     assert classes.expired(40 * DAY_S, 30 * DAY_S) == []
     assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
+
+
+def test_a_class_whose_runs_take_longer_than_its_profile_is_kept_stays_for_as_long_again() -> None:
+    classes, duration_s = Classes(), 31 * DAY_S
+    curve = curve_of(duration_s / 240, np.ones((240, 2), np.float32))
+    assert classes.learn(KEY, "main", curve, MEMORY, duration_s, now_s=0.0)
+    assert classes.expired(60 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(62 * DAY_S, 30 * DAY_S) == [KEY]
 
 
 def test_a_class_in_use_is_recorded_at_most_daily_and_only_if_it_has_a_profile() -> None:

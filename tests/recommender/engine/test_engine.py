@@ -433,7 +433,10 @@ def test_a_restart_without_usable_state_publishes_nothing_new_while_the_target_s
         members[str(A)] = kept.content["members"][str(A)] | kept_member
     kept.content = {"group": None, "members": members}
     after = EngineDriver(kept, now_s=before.now_s + down_s, started_s=before.now_s - 90.0, requests=kept.in_force)
-    after.steps(5)
+    for _ in range(5):
+        after.step()
+        estimate = after.targets[MAIN].estimate
+        assert (estimate.upper <= estimate.target * 1.02).all(), "not the default's, which is wide without history"
     assert after.engine.why(MAIN).rule.startswith("the largest of its last 10 samples")
     after.steps(85)
     assert after.published == 0

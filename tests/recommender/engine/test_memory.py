@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from recommender.engine.classes import Classes
 from recommender.engine.groups import Groups
-from recommender.engine.keys import Kill, Rules, WorkloadKey
+from recommender.engine.keys import Ended, Kill, Rules, WorkloadKey
 from recommender.engine.memory import cold_start_memory, decide_memory, explain_memory
 from recommender.engine.options import RailOptions
 from recommender.engine.persistence import keep, restore
@@ -17,8 +18,9 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
+from tests.fakes.curves import curve_of
 from tests.recommender.engine.driver import EngineDriver
-from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
 MARGIN_OF_FOUR = 1.0 + MARGIN + SMALL_SAMPLE_MARGIN / 4
@@ -149,6 +151,48 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
     assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), math.nan, 0.01)
     assert list(driver.engine.classes.changed) == [BERT]
+
+
+def test_an_eviction_raises_its_own_container_and_not_the_others_of_its_class() -> None:
+    """How much it used is in an event, which whoever may edit the namespace can write."""
+    driver, other = EngineDriver(workload="bert"), instance(1)
+    driver.groups[SIDE] = Rules()
+    driver.containers[other], driver.usage[other] = running(group=SIDE, workload="bert"), (0.5, 1.0)
+    driver.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
+    driver.steps(80)
+    before = driver.target(SIDE)
+    driver.kills = [Kill(MAIN, instance(), driver.now_s, 512 * GIB, evicted=True)]
+    driver.steps(2)
+    assert driver.target()[1] >= 512.0
+    assert driver.target(SIDE) == before
+
+
+def finished_run(classes: Classes, cores: float, gib: float, duration_s: float) -> None:
+    n = 240 if duration_s > 3600.0 else 5
+    curve = curve_of(duration_s / n, np.tile(np.float32([cores, gib * GIB]), (n, 1)))
+    memory = RunMemory(gib * GIB, np.where(np.arange(AGES) < np.log2(n), 1.1, 0.0), duration_s=duration_s)
+    assert classes.learn(BERT, "main", curve, memory, duration_s, NOW_S)
+
+
+def test_a_flood_of_tiny_runs_under_its_label_moves_the_next_run_of_a_class_by_less_than_a_tenth() -> None:
+    """Thirty runs of six hours, then 260 of 75 seconds at 50 MiB, twenty of which the engine itself sees."""
+    driver = EngineDriver(workload="bert", started_s=NOW_S)
+    classes, tiny = driver.engine.classes, [instance(number) for number in range(1, 21)]
+    for _ in range(30):
+        finished_run(classes, 1.5, 2.5, 6 * 3600.0)
+    driver.step()
+    before = driver.engine.next_run(MAIN, math.nan)
+    driver.groups[SIDE] = Rules()
+    driver.containers = {one: running(group=SIDE, workload="bert", started_s=driver.now_s) for one in tiny}
+    driver.usage |= dict.fromkeys(tiny, (0.01, 0.05))
+    driver.steps(75)
+    ended = Ended(0, driver.now_s - 75.0, driver.now_s)
+    driver.containers = {one: running(group=SIDE, workload="bert", finished=True, ended=ended) for one in tiny}
+    assert driver.step().runs == 20
+    for _ in range(240):
+        finished_run(classes, 0.01, 0.05, 75.0)
+    assert driver.engine.next_run(MAIN, math.nan) == pytest.approx(before, rel=0.1)
+    assert before == pytest.approx((1.5, 2.5 * GIB), rel=0.1)
 
 
 def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:

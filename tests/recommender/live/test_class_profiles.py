@@ -212,6 +212,20 @@ def test_a_recommender_that_starts_with_a_clock_a_month_ahead_deletes_no_class(
         assert cluster.class_profiles.keys() == classes
 
 
+def test_a_class_is_kept_as_long_as_a_vpa_waits_for_its_next_run_however_seldom_that_is(cluster: Jobs) -> None:
+    """A CronJob that runs on the first of each month, and keeps no finished Job."""
+    ours = recommender(cluster, class_ttl_s=30 * 86400.0)
+    run_to_completion(cluster, ours, "monthly")
+    cluster.pods["monthly"] = []
+    for present, days in ((True, 31), (False, 31)):
+        if not present:
+            del cluster.raw["monthly"]
+        for _ in range(days):
+            cluster.now_s += 86400.0
+            ours.run()
+        assert (KEY in cluster.class_profiles) == present
+
+
 def _phase_and_start(ours: Recommender, member: Member) -> tuple[int, int]:
     arrays = ours.engine.fleet.arrays
     return int(arrays.phase[member.slot]), int(arrays.start_cell[member.slot])

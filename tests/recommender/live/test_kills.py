@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from recommender.cluster.errors import Unreachable
@@ -57,6 +59,15 @@ def test_a_kill_of_an_unknown_pod_or_one_whose_vpa_is_gone_is_ignored(cluster: F
         cluster.killed = [kill(cluster, 4.0, pod=pod)]
         report = ours.run()
         assert (report.kills, report.problems) == (0, {})
+
+
+def test_a_kill_with_more_memory_than_its_limit_or_its_node_is_refused_and_counted(
+    cluster: FakeView, ours: Recommender
+) -> None:
+    cluster.killed = [replace(kill(cluster, 900 * 1024.0), most_bytes=8 * GIB)]
+    report = rounds(ours, cluster, 1)
+    assert (report.kills, report.refused.total()) == (0, 1)
+    assert target_of(cluster)[1] == 4.0
 
 
 @pytest.mark.parametrize("seen_late_s", [0.0, 30.0])

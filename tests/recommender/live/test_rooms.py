@@ -85,6 +85,19 @@ def test_the_node_on_which_a_pod_is_resized_counts_although_it_is_cordoned_by_no
     assert found.of(VPA, [replace(running, phase="Failed"), pod()]).nodes == ((4.0, 16 * GIB),)
 
 
+def test_the_memory_of_an_unknown_node_is_that_of_the_largest() -> None:
+    sizes = {"small": ("15Gi", "16Gi"), "large": ("60Gi", None)}
+    nodes = [
+        read_node(
+            {"metadata": {"name": name}, "status": {"allocatable": {"memory": left}, "capacity": {"memory": all_}}}
+        )
+        for name, (left, all_) in sizes.items()
+    ]
+    found = Rooms(watched(nodes), watched([]))  # type: ignore[arg-type]
+    assert [found.memory_bytes(name) / GIB for name in ("small", "large", "")] == [16.0, 60.0, 60.0]
+    assert rooms().memory_bytes("small") == math.inf
+
+
 def test_taints_exclude_nodes_and_thousands_of_tolerations_do_not_slow_the_round() -> None:
     """Whoever may create a pod may give it as many tolerations as fit into the object."""
     taints = [{"key": "gpu", "value": "a", "effect": "NoSchedule"}, {"key": "slow", "effect": "PreferNoSchedule"}]

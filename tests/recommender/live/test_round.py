@@ -12,9 +12,13 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.oom import OomObservation
-from recommender.cluster.vpas.status import status_of
+from recommender.cluster.vpas.status import BOUNDS, status_of
+from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
+from recommender.cluster.workloads.ownership import Ref
 from recommender.engine.persistence import unpack
 from recommender.kernels import histogram as kernel
+from recommender.live.round import Recommender
+from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from recommender.units import format_time
@@ -46,6 +50,11 @@ def members_in(cluster: FakeView) -> dict[str, Any]:
     """What the profile keeps of each container."""
     members: dict[str, Any] = unpack(cluster.profiles["job"][-1]["state"], "job")["members"]
     return members
+
+
+def state_of(ours: Recommender) -> VpaState:
+    (state,) = ours.vpas.values()
+    return state
 
 
 def conditions_of(cluster: FakeView, name: str = "job") -> dict[str, str]:
@@ -216,6 +225,27 @@ def test_requests_declared_too_low_do_not_widen_targets_that_are_not_applied(
     assert target_of(cluster)[0] < 1.0
 
 
+def test_cpu_that_an_autoscaler_measures_is_left_as_requested_while_it_does(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    target = Ref.of(read_vpa(cluster.raw["job"]).target)
+    scaler = Scaler(ObjectKey("ns", "of-job"), target, frozenset({(ALL, "cpu")}))
+    with monkeypatch.context() as scaled:
+        scaled.setattr(
+            cluster, "vpas", lambda: [left_alone(vpa, [scaler]) for vpa in map(read_vpa, cluster.raw.values())]
+        )
+        assert not rounds(ours, cluster, 3).problems
+        (entry,) = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
+        assert [set(entry[name]) for name in BOUNDS] == [{"memory"}] * 4
+        (condition,) = (c for c in cluster.raw["job"]["status"]["conditions"] if c["type"] == "ScaledByUtilization")
+        assert condition["message"].startswith("cpu is left as requested: HorizontalPodAutoscaler of-job")
+    rounds(ours, cluster, 3)
+    assert target_of(cluster)[0] == pytest.approx(0.5, rel=0.1)
+    assert "ScaledByUtilization" not in conditions_of(cluster)
+
+
 def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_its_samples_expire(
     cluster: FakeView,
 ) -> None:
@@ -224,7 +254,7 @@ def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
         use(cluster, f"job-{name}", 0.5, 1.0, name)
         ours.run()
-    (state,) = ours.vpas.values()
+    state = state_of(ours)
     for days, remaining in ((0, ["new", "old"]), (1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
         cluster.now_s += days * 86400.0
         use(cluster, "job-new", 0.5, 1.0, "new")
@@ -232,6 +262,24 @@ def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_
         assert sorted(state.groups) == sorted(group.container for group in ours.engine.groups.slots) == remaining
         entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
         assert [entry["containerName"] for entry in entries] == ["new"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_renamed_container_does_not_return_while_there_are_no_pods(cluster: FakeView, *, restarted: bool) -> None:
+    ours = recommender(cluster)
+    for name in ("old", "new"):
+        cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
+        use(cluster, f"job-{name}", 0.5, 1.0, name)
+        ours.run()
+        cluster.now_s += 1.0
+    cluster.pods["job"] = []
+    if restarted:
+        cluster.past = {name: ours.engine.history(group).past for name, group in state_of(ours).groups.items()}
+        ours = recommender(cluster)
+    ours.run()
+    entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
+    assert [entry["containerName"] for entry in entries] == ["new"]
+    assert set(state_of(ours).groups) == {"new", "old"}, "it may come back"
 
 
 def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
