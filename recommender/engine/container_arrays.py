@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.records import CPU, UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)

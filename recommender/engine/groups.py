@@ -25,6 +25,9 @@ _KEPT = (
 )  # fmt: skip
 """Arrays that survive a restart."""
 
+_RULES = tuple(name for name in Rules._fields if name != "memory_interval_s")
+"""Fields of `Rules` that are arrays, by the same names."""
+
 
 class Groups:
     """All groups.
@@ -73,7 +76,7 @@ class Groups:
         """Set how the targets of a group are applied."""
         slot = self.slots[group]
         self.history[slot].memory_interval_s = rules.memory_interval_s or None
-        for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares", "evictable", "cpu_limit_follows"):
+        for name in _RULES:
             getattr(self.arrays, name)[slot] = getattr(rules, name)
 
     def remove(self, group: Group) -> None:

@@ -23,12 +23,9 @@ def judge(
     """Judge the latest samples of containers, int64 (m,), each once, that have what we published.
 
     Left out are containers without a target, those that never had it, and those whose resize is deferred. Where targets
-    forecast, ages_s = np.flatnonzero(decided_by < BY_EXPERIENCE), fleet.ages_s(slots, now_s)
-    fleet.judge(slots[forecast], used[forecast], intended[forecast])
-    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
-    for at in np.flatnonzero(~np.isnan(by_class)).tolist():
-        if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
-            runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
+    are not applied, samples are compared with the target itself. The report counts every shortage, and samples of
+    censored demand as such; the policies are charged only with shortages that they would have had without limits, and a
+    class only by runs that tell something of it.
     """
     arrays, allocated, intended = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged, is_censored = np.empty((2, len(slots)), bool)
@@ -38,24 +35,13 @@ def judge(
     )  # fmt: skip
     slots, allocated, intended = slots[is_judged], allocated[is_judged], intended[is_judged]
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
-<<<<<<< HEAD
     report.judge(used, allocated, int(is_censored.sum()))
-    forecast = np.flatnonzero(decided_by < BY_EXPERIENCE)
+    forecast, ages_s = np.flatnonzero(decided_by < BY_EXPERIENCE), fleet.ages_s(slots, now_s)
     fleet.judge(slots[forecast], used[forecast], intended[forecast])
     by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
-        if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
-            runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
-=======
-    report.judge(used, allocated)
-    demand, forecast = arrays.demand(slots, used), np.flatnonzero(decided_by < BY_EXPERIENCE)
-    fleet.judge(slots[forecast], demand[forecast], intended[forecast])
-    ages_s = fleet.ages_s(slots, now_s)
-    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
-    for at in np.flatnonzero(~np.isnan(by_class)).tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
-            runs.judge(bool(demand[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
->>>>>>> trust
+            runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
 
 
 def matches_given(allocated: FloatArray, given: FloatArray) -> BoolArray:

@@ -243,9 +243,7 @@ RAILS: tuple[Rail, ...] = (
     Rail(
         "no shrinking on a guess", _no_shrinking_on_a_guess, "not below its requests until there is an hour of history"
     ),
-    Rail(
-        "limit", _limit, "too little would hold it back or kill it: neither less nor sooner than the default recommender"
-    ),
+    Rail("limit", _limit, "too little would hold it back, or kill it: no less and no sooner than the default"),
     Rail("shares", _shares, "its share of a node whose containers want more CPU than it has"),
     Rail(
         "working set", _working_set, lambda _, __, options: f"{options.memory_margin:.0%} above the present working set"

@@ -68,7 +68,8 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
     ages_s, counts, largest = np.full(GROUPS, np.inf), np.zeros((7, GROUPS), np.int64), np.full((5, GROUPS), np.nan)
     kernel.demand_of_groups(
         slots, decided, experienced, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE, NOW_S, STEP_S,
-        c.arrays(kernel.DemandArrays), published, limit_follows, established, keeps, got, leading, ages_s, counts, largest,
+        c.arrays(kernel.DemandArrays), published, limit_follows, established, keeps, got,
+        leading, ages_s, counts, largest,
     )  # fmt: skip
     np.testing.assert_array_equal(got, most(wanted, owner))
     for group, slot in enumerate(leading.tolist()):
