@@ -154,7 +154,14 @@ class Classes:
 
 
 def learn_finished_run(
-    classes: Classes, fleet: Containers, member: Member, running: Running, now_s: float, *, killed: bool = False
+    classes: Classes,
+    fleet: Containers,
+    member: Member,
+    running: Running,
+    now_s: float,
+    declared_bytes: float = math.nan,
+    *,
+    killed: bool = False,
 ) -> bool:
     """Learn a run that completed and was whole; False for another one, as one that was stopped and then exited with 0.
 
@@ -170,7 +177,9 @@ def learn_finished_run(
     if ended.finished_s is not None and ended.started_s is not None:
         duration_s = ended.finished_s - ended.started_s
     if not fleet.start_was_unseen(slots_of([member]))[0]:
-        memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size, duration_s=duration_s)
+        memory = fleet.memory.run(member.slot)._replace(
+            input_size=running.input_size, duration_s=duration_s, declared_bytes=declared_bytes
+        )
     if not whole:
         if killed and memory is not None:
             classes.learn_memory(key, container, memory._replace(killed=True), now_s)
@@ -201,24 +210,26 @@ def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     rises = np.array(content["of_late"], np.float64).reshape(-1, AGES)
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("the memory of runs does not fit")
-    sizes = [float(or_nan(size)) for size in content.get("inputs", [None] * len(peaks))]
-    durations = [float(or_nan(duration_s)) for duration_s in content.get("seconds", [None] * len(peaks))]
-    if any(size <= 0.0 or math.isinf(size) for size in sizes) or any(one < 0.0 or math.isinf(one) for one in durations):
-        raise ValueError("the size of an input or a duration is not positive")
+    facts = [[float(or_nan(one)) for one in content.get(name, [None] * len(peaks))] for name in _FACTS]
+    if any(one < 0.0 or math.isinf(one) for of_runs in facts for one in of_runs) or 0.0 in facts[0] + facts[2]:
+        raise ValueError("the size of an input, a duration or declared memory is not positive")
     killed = map(bool, content["killed"])
-    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, killed, sizes, durations, strict=True)]
+    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, killed, *facts, strict=True)]
+
+
+_FACTS = {"inputs": "input_sizes", "seconds": "durations_s", "declared": "declared_bytes"}
+"""What may be unknown of each run, by its name in the JSON."""
 
 
 def _encode_memory_runs(runs: ClassMemory, most: int) -> dict[str, Any]:
     """The latest runs ready for JSON, in a few digits, rounded up."""
     kept = latest(runs.durations_s, most)
-    inputs, durations = runs.input_sizes[kept], runs.durations_s[kept]
+    facts = {name: np.round(getattr(runs, column)[kept], 6) for name, column in _FACTS.items()}
     return {
         "mib": np.ceil(runs.peaks_bytes[kept] / BYTES_PER_MIB * 100.0) / 100.0,
         "of_late": np.ceil(runs.rises[kept] * 1e4) / 1e4,
         "killed": runs.killed[kept],
-        **({} if np.isnan(inputs).all() else {"inputs": inputs}),
-        **({} if np.isnan(durations).all() else {"seconds": np.round(durations)}),
+        **{name: known for name, known in facts.items() if not np.isnan(known).all()},
     }
 
 

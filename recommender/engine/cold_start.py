@@ -12,7 +12,7 @@ from recommender.engine.classes import Classes
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Group, Instance, Running, WorkloadKey
-from recommender.engine.memory import cold_start_memory
+from recommender.engine.memory import cold_start_memory, next_run
 from recommender.engine.options import RailOptions
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
@@ -111,8 +111,8 @@ class ColdStarts:
         for workload, age_s, input_size, costly in queries:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:
-                target_kills = self._rails.target_kills_of(costly=costly)
-                memory_bytes, promised = cold_start_memory(runs, present_bytes, input_size, target_kills)
+                run = next_run(arrays, slot, input_size, self._rails, costly=costly)
+                memory_bytes, promised = cold_start_memory(runs, present_bytes, run)
                 found.append(ColdStart((expected.cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None

@@ -25,7 +25,7 @@ from recommender.engine.judging import judge, matches_given
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.memory import decide_memory, explain_memory
+from recommender.engine.memory import decide_memory, explain_memory, next_run
 from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, apply_rails, rail_notes, rails_acted
 from recommender.engine.seen import Memory, Samples, Seen
@@ -135,8 +135,9 @@ class Engine:
                 policy, rule = "class.runs", expected.rule()
             runs = self._cold_starts.runs_of(group, self.groups.workload[slot])
             input_size = math.nan if leading is None else float(self.fleet.arrays.input_size[leading.slot])
-            target_kills = options.target_kills_of(costly=bool(self.groups.arrays.costly[slot]))
-            rule = f"{rule}; {explain_memory(runs, input_size, target_kills)}"
+            costly = bool(self.groups.arrays.costly[slot])
+            run = next_run(self.groups.arrays, slot, input_size, options, costly=costly)
+            rule = f"{rule}; {explain_memory(runs, run)}"
         notes = rail_notes(self._railed, slot, situation, options)
         default = amounts_of(self.groups.arrays.default_estimate[slot, TARGET])
         return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
@@ -416,13 +417,18 @@ class Engine:
                 with report.guard(member.instance):
                     if running is not None:
                         killed = member.instance in self._kills.learned
+                        declared_bytes = self._declared_bytes(running)
                         report.runs += learn_finished_run(
-                            self.classes, self.fleet, member, running, now_s, killed=killed
+                            self.classes, self.fleet, member, running, now_s, declared_bytes, killed=killed
                         )
         if gone:
             self.fleet.remove(gone)
             self.lead_time.keep_only(self.running)
             self.groups.leave(gone)
+
+    def _declared_bytes(self, running: Running) -> float:
+        slot = self.groups.slots.get(running.group)
+        return math.nan if slot is None else float(self.groups.arrays.declared_bytes[slot])
 
     def _declared_cores(self, group: Group) -> float:
         slot = self.groups.slots.get(group)

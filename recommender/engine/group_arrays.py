@@ -45,6 +45,7 @@ class GroupArrays(SlotArrays):
     limits_follow: BoolArray = fresh(False)
     repeats: BoolArray = fresh(False)
     declared_cores: FloatArray = fresh(np.nan)
+    declared_bytes: FloatArray = fresh(np.nan)
     shares: BoolArray = fresh(False)
     evictable: BoolArray = fresh(True)
     cpu_limit_follows: BoolArray = fresh(False)

@@ -61,6 +61,8 @@ class Rules(NamedTuple):
     """One of its pods may be evicted because a node has no room for its resize."""
     cpu_limit_follows: bool = False
     """The CPU limit moves with the request: use cannot show what it holds back."""
+    declared_bytes: float = math.nan
+    """As `declared_cores`, for memory."""
 
 
 class Ended(NamedTuple):

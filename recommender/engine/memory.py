@@ -12,7 +12,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.memory_runs import AGES, memory_targets
+from recommender.policies.memory_runs import AGES, NextRun, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import counted, format_memory
 
@@ -20,7 +20,7 @@ from recommender.units import counted, format_memory
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
-    peak_bytes, least_bytes, rises = _class_bounds(fleet, slots, options)
+    peak_bytes, least_bytes, rises = _class_bounds(fleet, groups, slots, options)
     largest_bytes, recent_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
@@ -30,27 +30,31 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
-def cold_start_memory(
-    runs: ClassRuns, present_bytes: float, input_size: float, target_kills: float
-) -> tuple[float, bool]:
+def next_run(groups: GroupArrays, group: int, input_size: float, options: RailOptions, *, costly: bool) -> NextRun:
+    """A run of a group, by its slot, with this input, of which a kill may be costly."""
+    declared_bytes, limited = float(groups.declared_bytes[group]), bool(groups.limits_follow[group])
+    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, limited)
+
+
+def cold_start_memory(runs: ClassRuns, present_bytes: float, run: NextRun) -> tuple[float, bool]:
     """Memory in bytes for a container of a class before its first sample, and whether the class bounds it."""
-    bounds = runs.memory.bounds(target_kills, input_size)
+    bounds = runs.memory.bounds(run)
     if np.isnan(bounds.peak_bytes):
         return max(present_bytes, bounds.least_bytes), False
     return bounds.peak_bytes, True
 
 
-def explain_memory(runs: ClassRuns | None, input_size: float, target_kills: float) -> str:
+def explain_memory(runs: ClassRuns | None, run: NextRun) -> str:
     if runs is None:
         return "memory follows its own peak: it has no class"
-    bounds = runs.memory.bounds(target_kills, input_size)
+    bounds = runs.memory.bounds(run)
     known = f"{counted(bounds.runs, 'earlier run')} of its class"
     if np.isnan(bounds.peak_bytes):
         few = f"a bound needs more than {known}"
-        far = f"its input of {input_size:g} is far larger than that of {known}"
+        far = f"its input of {run.input_size:g} is far larger than that of {known}"
         return f"memory follows its own peak: {far if bounds.by_input else few}"
     chance = bounds.runs / (bounds.runs + 1.0)
-    scaled = f", scaled to its input of {input_size:g}" if bounds.by_input else ""
+    scaled = f", scaled to its input of {run.input_size:g}" if bounds.by_input else ""
     return (
         f"memory by {known}{scaled}: with a probability of {chance:.0%} the rest of "
         f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
@@ -73,7 +77,9 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
     return largest_bytes, recent_bytes
 
 
-def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _class_bounds(
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, options: RailOptions
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES)."""
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
@@ -81,7 +87,7 @@ def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[
     for place in np.flatnonzero(arrays.has_class[slots]).tolist():
         runs, slot = fleet.by_slot[slots[place]].runs, slots[place]
         if runs is not None and len(runs.memory):
-            target_kills = options.target_kills_of(costly=bool(arrays.costly[slot]))
-            bounds = runs.memory.bounds(target_kills, float(arrays.input_size[slot]))
+            group, costly = int(arrays.group[slot]), bool(arrays.costly[slot])
+            bounds = runs.memory.bounds(next_run(groups, group, float(arrays.input_size[slot]), options, costly=costly))
             peak_bytes[place], least_bytes[place], rises[place] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

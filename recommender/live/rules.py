@@ -39,6 +39,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         shares=bool(sharing_policy(vpa)),
         evictable=evictable,
         cpu_limit_follows=limit_follows(vpa, live, container, CPU),
+        declared_bytes=declared[MEMORY],
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from recommender.kernels.runs import observe_memory
 from recommender.policies.evidence import Turnover, is_light
-from recommender.records import FloatArray, IntArray
+from recommender.records import BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 AGES = 12  # rises are kept from the ages of 1, 2, 4, ... 2048 samples on.
@@ -31,6 +31,13 @@ MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
 MIN_RUNS = 3  # runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs
+MIN_RUNS_OF_LIMIT = 6
+"""Runs below which there is no bound where it becomes a limit, above which a run is killed: three hold for three in
+four."""
+
+MAX_DECLARED_RATIO = 2.0
+"""Runs whose owners declare memory further apart than this are of different kinds, and tell nothing of each other."""
+
 MAX_RUNS = 256  # latest runs kept of a class, which changes with its code
 MAX_CACHED_INPUTS = 4096  # input sizes for which a class caches its bounds
 
@@ -65,6 +72,25 @@ class RunMemory(NamedTuple):
     killed: bool = False  # for memory: its true peak is unknown
     input_size: float = math.nan  # size of its input, in a unit shared by the runs of its class; NaN if unknown
     duration_s: float = math.nan  # until it ended or was killed; NaN if unknown
+    declared_bytes: float = math.nan  # its request as its owner declared it; NaN if unknown
+
+
+class NextRun(NamedTuple):
+    """What is known of a run that has not ended."""
+
+    target_kills: float
+    """Share of such runs that may be killed."""
+    input_size: float = math.nan
+    declared_bytes: float = math.nan
+    """See `RunMemory`."""
+    limited: bool = False
+    """Its limit follows what is requested."""
+
+    @property
+    def min_runs(self) -> int:
+        """Number of earlier runs that a bound for it needs."""
+        least = max(MIN_RUNS, round(MIN_RUNS * _strictness(self.target_kills)))
+        return max(least, MIN_RUNS_OF_LIMIT) if self.limited else least
 
 
 class MemoryBounds(NamedTuple):
@@ -78,6 +104,9 @@ class MemoryBounds(NamedTuple):
     # Whether the peaks were scaled to the input of the run; without a bound, whether that is too large for one.
     by_input: bool = False
 
+
+COLUMNS = "peaks_bytes", "rises", "killed", "input_sizes", "durations_s", "declared_bytes"
+"""Attributes of `ClassMemory`, in the order of the fields of `RunMemory`."""
 
 NO_BOUNDS = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
 
@@ -128,9 +157,9 @@ class ClassMemory:
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
-        self.input_sizes, self.durations_s = np.zeros(0), np.zeros(0)
+        self.input_sizes, self.durations_s, self.declared_bytes = np.zeros(0), np.zeros(0), np.zeros(0)
         self._turnover = Turnover()
-        self._bounds: dict[tuple[float, float | None], MemoryBounds] = {}
+        self._bounds: dict[tuple[float | bool | None, ...], MemoryBounds] = {}
         for run in runs:
             self.add(run)
 
@@ -138,49 +167,57 @@ class ClassMemory:
         return len(self.peaks_bytes)
 
     def __iter__(self) -> Iterator[RunMemory]:
-        columns = (self.peaks_bytes, self.killed, self.input_sizes, self.durations_s)
-        peaks, killed, sizes, durations = (column.tolist() for column in columns)
-        return map(RunMemory, peaks, self.rises, killed, sizes, durations)
+        peaks, *others = (getattr(self, name).tolist() for name in COLUMNS if name != "rises")
+        return map(RunMemory, peaks, self.rises, *others)
 
     def add(self, run: RunMemory) -> None:
         """Add a run that ended or was killed."""
-        columns = "peaks_bytes", "rises", "killed", "input_sizes", "durations_s"
-        for name, amount in zip(columns, run, strict=True):
+        for name, amount in zip(COLUMNS, run, strict=True):
             setattr(self, name, np.concatenate([getattr(self, name), np.array(amount)[np.newaxis]]))
         if len(self) > MAX_RUNS:
             displaced = self._turnover.displaced(self.durations_s)
-            for name in columns:
+            for name in COLUMNS:
                 setattr(self, name, np.delete(getattr(self, name), displaced, axis=0))
         self._bounds.clear()
 
-    def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
-        """Bounds that the next run exceeds in at most `target_kills` of cases; peaks are scaled to a known input."""
-        key = target_kills, None if math.isnan(input_size) else input_size
+    def bounds(self, run: NextRun) -> MemoryBounds:
+        """Bounds that a run exceeds in at most its `target_kills` of cases; peaks are scaled to a known input."""
+        key = tuple(None if math.isnan(part) else part for part in run)
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:
                 self._bounds.clear()
-            self._bounds[key] = self._bound(target_kills, input_size)
+            self._bounds[key] = self._bound(run)
         return self._bounds[key]
 
-    def _bound(self, target_kills: float, input_size: float) -> MemoryBounds:
-        counts = ~is_light(self.durations_s) | self.killed
+    def largest_bytes(self, declared_bytes: float) -> float:
+        """Largest known peak of runs of this kind; 0 without any."""
+        return float(self.peaks_bytes[self._of_kind(declared_bytes)].max(initial=0.0))
+
+    def _of_kind(self, declared_bytes: float) -> BoolArray:
+        """bool (n,): runs that tell about one with this declared memory."""
+        apart = np.abs(np.log(self.declared_bytes / declared_bytes)) > math.log(MAX_DECLARED_RATIO)
+        counts: BoolArray = (~is_light(self.durations_s) | self.killed) & ~apart
+        return counts
+
+    def _bound(self, run: NextRun) -> MemoryBounds:
+        input_size, counts = run.input_size, self._of_kind(run.declared_bytes)
         known = counts & ~np.isnan(self.input_sizes)
         with_input = 0 if math.isnan(input_size) else int(np.count_nonzero(known & ~self.killed))
         too_large = with_input >= MIN_RUNS and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
         # With fewer known inputs than a bound needs, the runs without one would be given up for nothing.
-        by_input = with_input >= _min_runs(target_kills)
+        by_input = with_input >= run.min_runs
         used = known if by_input or too_large else counts
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
-        if too_large or ended < _min_runs(target_kills):
-            least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
+        if too_large or ended < run.min_runs:
+            least_bytes = float(self.peaks_bytes[counts & self.killed].max(initial=0.0))
             return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=too_large)
         if by_input:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.
             peaks_bytes = np.clip(scaled, peaks_bytes.min() / MAX_EXTRAPOLATION, MAX_EXTRAPOLATION * peaks_bytes.max())
-        rises = np.array([_bound(column[column > 0], target_kills) for column in self.rises[counts].T])
-        return MemoryBounds(ended, _bound(peaks_bytes, target_kills), rises, by_input=by_input)
+        rises = np.array([_bound(column[column > 0], run) for column in self.rises[counts].T])
+        return MemoryBounds(ended, _bound(peaks_bytes, run), rises, by_input=by_input)
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
@@ -233,16 +270,16 @@ def memory_targets(
     return targets
 
 
-def _bound(values: FloatArray, target: float) -> float:
+def _bound(values: FloatArray, run: NextRun) -> float:
     """Upper bound of the next value of the same distribution; infinite for too few values.
 
     The k-th smallest of n values is not exceeded with probability k / (n + 1), whatever the distribution.
     """
-    n = len(values)
-    if n < _min_runs(target):
+    n, target_kills = len(values), run.target_kills
+    if n < run.min_runs:
         return np.inf
-    place = min(int(np.ceil((n + 1) * (1.0 - target / N_BOUNDS))), n)
-    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target) + SMALL_SAMPLE_MARGIN / n)
+    place = min(int(np.ceil((n + 1) * (1.0 - target_kills / N_BOUNDS))), n)
+    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target_kills) + SMALL_SAMPLE_MARGIN / n)
 
 
 def _strictness(target: float) -> float:
@@ -253,8 +290,3 @@ def _strictness(target: float) -> float:
     return float(
         np.clip(np.log10(LOOSEST_TARGET / max(target, LOOSEST_TARGET / 10.0**MAX_STRICTNESS)), 0.0, MAX_STRICTNESS)
     )
-
-
-def _min_runs(target: float) -> int:
-    """Number of runs that a bound needs."""
-    return max(MIN_RUNS, round(MIN_RUNS * _strictness(target)))

@@ -21,7 +21,7 @@ from recommender.engine.tally import Report
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, Limits, Reason, UsageSeries, amounts_of
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, Limits, Reason, UsageSeries, amounts_of
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
 from recommender.simulate.playing import has_no_limit
@@ -56,7 +56,7 @@ class Phasewise(SimulatedRecommender):
         self._rules = Rules(evicts=rules.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
-        self._declared_cores = [float(trace.declared[0, CPU]) for trace in traces]
+        self._declared: list[Amounts] = [amounts_of(trace.declared[0]) for trace in traces]
         self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
@@ -97,7 +97,9 @@ class Phasewise(SimulatedRecommender):
     def _new_groups(self, now: Round) -> dict[Group, Rules]:
         return {
             self._groups[number]: self._rules._replace(
-                declared_cores=self._declared_cores[number], limits_follow=self._limits_follow[number]
+                declared_cores=self._declared[number][CPU],
+                declared_bytes=self._declared[number][MEMORY],
+                limits_follow=self._limits_follow[number],
             )
             for number in now.began
         }

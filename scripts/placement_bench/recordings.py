@@ -70,7 +70,7 @@ def curve_of(recording: Recording, speed: float) -> DemandCurve:
     recorder, slot = CurveRecorder(1.0 / speed), np.zeros(1, dtype=np.int64)
     recorder.grow(1)
     for position, sample in enumerate(recording.usage):
-        recorder.observe(slot, np.array([position]), sample[None], sample[:1])
+        recorder.observe(slot, np.array([position]), sample[None])
     return recorder.curve(0)
 
 

@@ -16,6 +16,7 @@ from recommender.policies.memory_runs import (
     NO_BOUNDS,
     ClassMemory,
     MemoryOfRuns,
+    NextRun,
     RunMemory,
     memory_targets,
 )
@@ -108,7 +109,7 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            bounds = ClassMemory(other.memory for other in others[:number]).bounds(TARGET_KILLS, size)
+            bounds = ClassMemory(other.memory for other in others[:number]).bounds(NextRun(TARGET_KILLS, size))
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
@@ -183,7 +184,7 @@ def compare_unseen(series: Sequence[UsageSeries], seed: int) -> dict[str, Classl
     decided: dict[str, list[FloatArray]] = {RULE: [], QUANTILE: [], ORACLE: []}
     for run, fold in zip(runs, fold_of, strict=True):
         others = [other.memory for other, of in zip(runs, fold_of, strict=True) if of != fold]
-        bounds, unknown = ClassMemory(others).bounds(CLASSLESS_KILL_SHARE), np.full(len(run.series), np.nan)
+        bounds, unknown = ClassMemory(others).bounds(NextRun(CLASSLESS_KILL_SHARE)), np.full(len(run.series), np.nan)
         wanted = memory_targets(
             run.known_age_steps, run.known_largest_bytes, run.known_recent_bytes, unknown,
             np.full(len(unknown), bounds.peak_bytes), bounds.rises, PEAK_MARGIN,

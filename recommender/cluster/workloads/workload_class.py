@@ -16,13 +16,18 @@ STABLE_KINDS = frozenset(
 )
 """Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
 
+SERVICE_KINDS = STABLE_KINDS - {"CronJob"}
+
 _COUNTER = re.compile(r"-\d+$")
 _LONG_COUNTER = re.compile(r"-\d{4,}$")
 _HEX_HASH = re.compile(r"-(?=[a-z]*\d)(?=[0-9]*[a-z])[0-9a-f]{6,}$")
 _RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 """What the API server appends to a generateName: no vowels, no 0, 1, 3."""
 
-MAX_NAME_CHARS = 63
+_VARIES = re.compile(r"\d+")
+"""In a command: runs of one program differ in their numbers, paths and dates included."""
+
+MAX_NAME_CHARS, PROGRAM_CHARS = 63, 6
 _INVALID_CHARS = re.compile(r"[^a-z0-9]+")
 
 
@@ -32,14 +37,18 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
 
     The first of: the label `phasewise.dev/workload` of the pod or a controller above it; the CronJob; the generateName
     of the top controller, or its name without the counter; the generateName of a bare pod; its images and commands.
+
+    Anybody may call another program by an old name, so a name alone makes no class of runs: what a run executes is part
+    of it. A label is the owner's word, and a controller of services has its pods replaced as a whole.
     """
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
             return _as_name(label)
     if owners:
         named = [(owner.kind, owner.name) for owner in owners]
-        return class_by_owners(named, owners[-1].generate_name)
-    return _as_name(pod.generate_name) if pod.generate_name else _by_images(pod)
+        name = class_by_owners(named, owners[-1].generate_name)
+        return name if owners[-1].kind in SERVICE_KINDS else _with_program(name, pod)
+    return _with_program(_as_name(pod.generate_name), pod) if pod.generate_name else _by_images(pod)
 
 
 def class_by_owners(owners: Sequence[tuple[str, str]], generate_name: str = "") -> str:
@@ -66,11 +75,44 @@ def without_counter(name: str) -> str:
         name, patterns = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
 
 
+def _with_program(name: str, pod: Pod) -> str:
+    """The name with a hash of the program: images without version, and commands without numbers and values of options.
+
+    A new version and another learning rate are still the same program; another script or subcommand is not.
+    """
+    program = "\0".join(
+        "\0".join((container.name, _repository(container.image), *_without_values(container.command)))
+        for container in sorted(pod.containers, key=lambda container: container.name)
+    )
+    shortened = name[: MAX_NAME_CHARS - PROGRAM_CHARS - 1].rstrip("-")
+    return f"{shortened}-{hashlib.sha256(program.encode()).hexdigest()[:PROGRAM_CHARS]}"
+
+
+def _without_values(command: Sequence[str]) -> list[str]:
+    """The words of a command that name the program and its options.
+
+    >>> _without_values(["python", "train.py", "--lr", "0.1", "--epochs=3", "--amp", "data/2026-11-28"])
+    ['python', 'train.py', '--lr', '--epochs', '--amp']
+    """
+    kept: list[str] = []
+    for before, word in zip(("", *command), command, strict=False):
+        if word.startswith("-"):
+            kept.append(_VARIES.sub("#", word.split("=", 1)[0]))
+        elif not before.startswith("-") or "=" in before:
+            kept.append(_VARIES.sub("#", word))
+    return kept
+
+
+def _repository(image: str) -> str:
+    """An image without tag and digest; a port of its registry stays."""
+    path, _, last = image.split("@", 1)[0].rpartition("/")
+    return f"{path}/{last.split(':', 1)[0]}"
+
+
 def _by_images(pod: Pod) -> str:
     content = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
     image = pod.containers[0].image if pod.containers else "none"
-    short = image.rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
-    return f"{_as_name(short)}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+    return f"{_as_name(_repository(image).rpartition('/')[2])}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
 def _as_name(text: str) -> str:

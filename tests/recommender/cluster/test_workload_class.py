@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,13 @@ def class_of(world: World, **pod: Any) -> str:
     return workload_class(created, world.workloads.controllers_of(created))
 
 
+def named(world: World, **pod: Any) -> str:
+    """The class of a pod without the hash of its program."""
+    found = class_of(world, **pod)
+    assert re.fullmatch(r".+-[0-9a-f]{6}", found)
+    return found[:-7]
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -37,26 +45,58 @@ CRON_JOB, JOB_SET = ("CronJob", "nightly-2", "batch/v1"), ("JobSet", "llm-3", "j
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "above", "named"),
+    ("kind", "name", "above", "base"),
     [
         ("Job", "nightly-2-29387520", CRON_JOB, "nightly-2"),
         ("Job", "bert-large-x7k2p", None, "bert-large"),
         ("Job", "gpt-00017", None, "gpt"),
         ("Job", "llm-3-workers-0", JOB_SET, "llm"),
-        ("ReplicaSet", "resnet-50-5d4f8c", ("Rollout", "resnet-50", "argoproj.io/v1"), "resnet-50"),
     ],
 )
 def test_the_top_most_controller_names_the_class_by_generate_name_or_by_name_without_the_counter_of_a_job(
-    world: World, kind: str, name: str, above: tuple[str, str, str] | None, named: str
+    world: World, kind: str, name: str, above: tuple[str, str, str] | None, base: str
 ) -> None:
     """Also one that is not watched."""
-    generated = {"generateName": "bert-large-"} if named == "bert-large" else {}
+    generated = {"generateName": "bert-large-"} if base == "bert-large" else {}
     world.controller(kind, name, {"u": "1"}, by=owner(*above) if above else None, **generated)
-    assert class_of(world, by=owner(kind, name)) == named
-    assert class_of(world, by=owner("PyTorchJob", "bert-17", "kubeflow.org/v1")) == "bert"
+    assert named(world, by=owner(kind, name)) == base
+    assert named(world, by=owner("PyTorchJob", "bert-17", "kubeflow.org/v1")) == "bert"
     if above == CRON_JOB:
         world.controller("CronJob", "nightly-2", {"u": "1"})
-        assert class_of(world, by=owner(kind, name)) == named
+        assert named(world, by=owner(kind, name)) == base
+
+
+def test_a_controller_of_services_names_the_class_alone_since_all_its_pods_are_replaced(world: World) -> None:
+    world.controller("ReplicaSet", "resnet-50-5d4f8c", {"u": "1"}, by=owner("Rollout", "resnet-50", "argoproj.io/v1"))
+    assert class_of(world, by=owner("ReplicaSet", "resnet-50-5d4f8c")) == "resnet-50"
+
+
+COMMAND = ("python", "train.py", "--lr", "0.1", "--out=/data/run-17")
+
+
+def program_of(world: World, image: str = "registry:5000/team/train:1.2", command: tuple[str, ...] = COMMAND) -> str:
+    pod = world.pod("p", by=owner("Job", "exp-4", "batch/v1"))
+    container = replace(pod.containers[0], image=image, command=command)
+    return workload_class(replace(pod, containers=(container,)), world.workloads.controllers_of(pod))
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"image": "registry:5000/team/train:1.3"}, True),
+        ({"image": "registry:5000/team/train@sha256:ab"}, True),
+        ({"command": ("python", "train.py", "--lr", "0.3", "--out=/data/run-18")}, True),
+        ({"command": ("python", "export.py", "--lr", "0.1", "--out=/data/run-17")}, False),
+        ({"command": ("python", "train.py", "--lr", "0.1", "--out=/data/run-17", "--amp")}, False),
+        ({"image": "registry:5000/team/export:1.2"}, False),
+        ({"image": "other:5000/team/train:1.2"}, False),
+    ],
+)
+def test_another_program_under_an_old_name_is_of_another_class(
+    world: World, changed: dict[str, Any], *, same: bool
+) -> None:
+    """Versions, numbers and the values of options vary between runs of one program."""
+    assert (program_of(world, **changed) == program_of(world)) == same
 
 
 @pytest.mark.parametrize("kind", sorted(WELL_KNOWN.keys() - {"Job", "CronJob", "ReplicaSet"}))
@@ -66,18 +106,19 @@ def test_names_of_controllers_that_are_not_jobs_keep_their_numbers(world: World,
 
 
 def test_a_pod_without_owner_is_classified_by_generate_name_or_image_and_command(world: World) -> None:
-    assert class_of(world, generateName="sweep-") == "sweep"
-    named = class_of(world)
-    assert re.fullmatch(r"train-[0-9a-f]{10}", named)
-    assert class_of(world) == named
+    assert named(world, generateName="sweep-") == "sweep"
+    found = class_of(world)
+    assert re.fullmatch(r"train-[0-9a-f]{10}", found)
+    assert class_of(world) == found
 
 
 def test_any_owner_name_becomes_a_valid_object_name(world: World) -> None:
     """The API server does not validate the names in `ownerReferences`."""
-    assert class_of(world, by=owner("Foo", "A B!17x")) == "a-b-17x"
-    assert class_of(world, by=owner("CronJob", "Nightly!")) == "nightly"
-    assert class_of(world, by=owner("Foo", "x" * 300)) == "x" * 63
-    assert class_of(world, generateName="y" * 250 + "-") == "y" * 63
+    assert named(world, by=owner("Foo", "A B!17x")) == "a-b-17x"
+    assert named(world, by=owner("CronJob", "Nightly!")) == "nightly"
+    assert named(world, by=owner("Foo", "x" * 300)) == "x" * 56
+    assert named(world, generateName="y" * 250 + "-") == "y" * 56
+    assert class_of(world, labels={LABEL: "z" * 300}) == "z" * 63
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from recommender.engine.persistence import pack, unpack
 from recommender.errors import BadInput
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import INITIAL_EXCESS
-from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, NextRun, RunMemory
 from tests.fakes.curves import curve_of
 
 KEY = WorkloadKey("ns", "bert")
@@ -44,7 +44,7 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     assert again.runs(KEY, "main").level == 0.75
     assert again.runs(KEY, "main").excess == pytest.approx(INITIAL_EXCESS + 12.34, abs=0.05)
     assert len(again.runs(KEY, "main").memory) == MAX_RUNS
-    before, after = (one.runs(KEY, "main").memory.bounds(0.01) for one in (classes, again))
+    before, after = (one.runs(KEY, "main").memory.bounds(NextRun(0.01)) for one in (classes, again))
     assert before.peak_bytes <= after.peak_bytes <= before.peak_bytes * 1.001
     np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)
 
@@ -140,10 +140,10 @@ def test_an_oom_kill_raises_the_peak_and_the_rises_of_its_class_at_once() -> Non
     classes = Classes()
     for _ in range(4):
         classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
-    before = classes.runs(KEY, "main").memory.bounds(0.01)
+    before = classes.runs(KEY, "main").memory.bounds(NextRun(0.01))
     rises = np.where(NO_RISE > 0.0, 5.0, 0.0)
     classes.learn_memory(KEY, "main", RunMemory(5e9, rises, killed=True), now_s=2.0)
-    after = classes.runs(KEY, "main").memory.bounds(0.01)
+    after = classes.runs(KEY, "main").memory.bounds(NextRun(0.01))
     assert before.peak_bytes < 3e9 and after.peak_bytes > 5e9
     assert before.rises[0] < 1.5 and after.rises[0] > 5.0
     assert after.runs == 4, "the killed run is not a completed one"
@@ -152,10 +152,10 @@ def test_an_oom_kill_raises_the_peak_and_the_rises_of_its_class_at_once() -> Non
 def test_a_class_without_bounds_still_gives_what_a_killed_run_needed() -> None:
     classes = Classes()
     classes.learn_memory(KEY, "main", RunMemory(5e9, np.zeros(AGES), killed=True), now_s=2.0)
-    assert classes.runs(KEY, "main").memory.bounds(0.01).least_bytes == 5e9
+    assert classes.runs(KEY, "main").memory.bounds(NextRun(0.01)).least_bytes == 5e9
     again = Classes()
     again.load(KEY, classes.status(KEY)["state"], 2.0)
-    assert again.runs(KEY, "main").memory.bounds(0.01).least_bytes >= 5e9
+    assert again.runs(KEY, "main").memory.bounds(NextRun(0.01)).least_bytes >= 5e9
 
 
 def test_input_sizes_are_kept_and_older_profiles_have_none() -> None:
@@ -230,7 +230,7 @@ def test_a_profile_keeps_runs_without_a_known_peak() -> None:
     again.load(KEY, status["state"], 1.0)
     assert status["containers"][0]["peaksMemoryBytes"] == []
     assert (len(again.runs(KEY, "main")), len(again.runs(KEY, "main").memory)) == (1, 0)
-    assert math.isnan(again.runs(KEY, "main").memory.bounds(0.01).peak_bytes)
+    assert math.isnan(again.runs(KEY, "main").memory.bounds(NextRun(0.01)).peak_bytes)
 
 
 def test_an_unused_class_expires_and_one_in_use_does_not() -> None:

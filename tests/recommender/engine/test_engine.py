@@ -433,6 +433,7 @@ def test_a_restart_without_usable_state_publishes_nothing_new_while_the_target_s
         members[str(A)] = kept.content["members"][str(A)] | kept_member
     kept.content = {"group": None, "members": members}
     after = EngineDriver(kept, now_s=before.now_s + down_s, started_s=before.now_s - 90.0, requests=kept.in_force)
+    after.usage[A] = 0.47, 1.0  # use of exactly the request would be censored
     for _ in range(5):
         after.step()
         estimate = after.targets[MAIN].estimate

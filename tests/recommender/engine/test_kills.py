@@ -12,7 +12,7 @@ import pytest
 from recommender.engine.keys import Ended, Group, Kill, Rules, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.engine.seen import GroupStart, Memory
-from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, ClassMemory, NextRun, RunMemory
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
 
@@ -76,6 +76,23 @@ def test_a_kill_raises_the_target_at_once_although_no_samples_arrive() -> None:
     driver.step()
     assert driver.targets[MAIN].doubt == "no samples lately"
     assert driver.target()[0] == cpu_cores and driver.target()[1] >= 4.8
+
+
+def test_after_a_kill_the_next_try_has_at_once_what_is_declared_and_what_its_class_once_needed() -> None:
+    """At 0.7 GiB, 1.2 times as much per retry would take eleven kills to reach what its owner declares."""
+    driver = EngineDriver(workload="exp", requests=(2.0, 0.7 * GIB), limits=(2.0, 0.7 * GIB))
+    driver.groups[MAIN] = Rules(limits_follow=True, declared_bytes=8 * GIB)
+    driver.step()
+    driver.kills = [oom_kill(driver, 0.7)]
+    driver.step()
+    assert driver.target()[1] >= 8.0
+
+    driver = EngineDriver(workload="exp")
+    driver.engine.classes.runs(WorkloadKey("ns", "exp"), "main").memory.add(RunMemory(6 * GIB, np.zeros(AGES)))
+    driver.step()
+    driver.kills = [oom_kill(driver, 0.7)]
+    driver.step()
+    assert driver.target()[1] >= 6.0
 
 
 def test_a_kill_raises_the_default_estimate_in_the_same_step_and_is_a_durable_change() -> None:
@@ -177,7 +194,7 @@ def a_class_at_one_gib(driver: EngineDriver) -> ClassMemory:
 
 
 def assert_one_killed_run(memory: ClassMemory) -> None:
-    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
+    assert (len(memory), memory.bounds(NextRun(0.01)).runs) == (21, 20)
     assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
 
 
@@ -227,7 +244,7 @@ def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> No
     driver.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, driver.now_s))}
     assert driver.step().runs == 0, "its CPU is not learned"
     assert memory.peaks_bytes.max() == 4 * GIB
-    assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
+    assert (memory.bounds(NextRun(0.01)).runs, int(memory.killed.sum())) == (20, 2)
 
 
 def test_invalid_kills_and_kills_of_containers_without_a_class_teach_no_class() -> None:

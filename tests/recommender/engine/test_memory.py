@@ -16,7 +16,7 @@ from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramAggregate
-from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, NextRun, RunMemory
 from recommender.records import MEMORY
 from tests.fakes.curves import curve_of
 from tests.recommender.engine.driver import EngineDriver
@@ -90,10 +90,10 @@ def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_need
 
 
 def test_a_cold_start_gets_the_bound_of_its_class_or_else_present_memory_or_what_a_killed_run_needed() -> None:
-    assert cold_start_memory(four_runs(), 3 * GIB, math.nan, 0.01) == (4 * GIB * MARGIN_OF_FOUR, True)
+    assert cold_start_memory(four_runs(), 3 * GIB, NextRun(0.01)) == (4 * GIB * MARGIN_OF_FOUR, True)
     runs = ClassRuns()
     runs.memory = ClassMemory([RunMemory(5 * GIB, np.zeros(AGES), True)])
-    found = [cold_start_memory(runs, present_gib * GIB, math.nan, 0.01) for present_gib in (3.0, 6.0)]
+    found = [cold_start_memory(runs, present_gib * GIB, NextRun(0.01)) for present_gib in (3.0, 6.0)]
     assert found == [(5 * GIB, False), (6 * GIB, False)]
 
 
@@ -149,7 +149,7 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     driver.kills = [Kill(MAIN, instance(), driver.now_s, 1.2 * GIB)]
     driver.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), math.nan, 0.01)
+    assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), NextRun(0.01))
     assert list(driver.engine.classes.changed) == [BERT]
 
 
@@ -209,7 +209,7 @@ def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
 
 
 def test_a_memory_decision_is_explained_in_a_sentence() -> None:
-    assert "no class" in explain_memory(None, math.nan, 0.01)
-    assert "a bound needs more than 0 earlier runs" in explain_memory(ClassRuns(), math.nan, 0.01)
-    explanation = explain_memory(four_runs(), math.nan, 0.01)
+    assert "no class" in explain_memory(None, NextRun(0.01))
+    assert "a bound needs more than 0 earlier runs" in explain_memory(ClassRuns(), NextRun(0.01))
+    explanation = explain_memory(four_runs(), NextRun(0.01))
     assert "4 earlier runs" in explanation and "80%" in explanation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recommender.policies import class_runs, memory_runs
 from recommender.policies.class_runs import ClassRuns, Progress
 from recommender.policies.evidence import Turnover, is_light, latest, typical_s
-from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, ClassMemory, NextRun, RunMemory
 from tests.fakes.curves import curve_of
 
 HOUR_S = 3600.0
@@ -59,21 +59,21 @@ def test_light_runs_make_up_less_than_half_of_the_time_and_at_least_three_others
 
 def test_a_flood_of_tiny_runs_neither_moves_nor_displaces_the_memory_of_a_class() -> None:
     memory = ClassMemory([GOOD] * 30)
-    before = memory.bounds(0.01)
+    before = memory.bounds(NextRun(0.01))
     for _ in range(260):
         memory.add(TINY)
-    after = memory.bounds(0.01)
+    after = memory.bounds(NextRun(0.01))
     assert (after.runs, after.peak_bytes) == (30, before.peak_bytes)
     np.testing.assert_array_equal(after.rises, before.rises)
 
 
 def test_one_tiny_run_with_a_huge_peak_moves_nothing_unless_it_was_killed() -> None:
     memory = ClassMemory([GOOD] * 30)
-    before = memory.bounds(0.01)
+    before = memory.bounds(NextRun(0.01))
     memory.add(TINY._replace(peak_bytes=512 * GIB))
-    assert memory.bounds(0.01).peak_bytes == before.peak_bytes
+    assert memory.bounds(NextRun(0.01)).peak_bytes == before.peak_bytes
     memory.add(TINY._replace(peak_bytes=4 * GIB, killed=True))
-    assert memory.bounds(0.01).peak_bytes > 4 * GIB, "only a kubelet reports a kill"
+    assert memory.bounds(NextRun(0.01)).peak_bytes > 4 * GIB, "only a kubelet reports a kill"
 
 
 def test_a_flood_of_tiny_runs_neither_moves_nor_displaces_the_cpu_of_a_class() -> None:

@@ -17,6 +17,7 @@ from recommender.policies.memory_runs import (
     SMALL_SAMPLE_MARGIN,
     ClassMemory,
     MemoryOfRuns,
+    NextRun,
     RunMemory,
     memory_targets,
     peaks_at_input,
@@ -41,7 +42,7 @@ def target(
     declared: float = 100.0,
     recent: float | None = None,
 ) -> float:
-    bounds = memory.bounds(0.01)
+    bounds = memory.bounds(NextRun(0.01))
     seen = (np.array([largest if used is None else used]) for used in (largest, recent))
     found = memory_targets(
         np.array([age]), *seen, np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, 1.15
@@ -115,7 +116,7 @@ def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
 
 def test_memory_follows_the_own_peak_until_a_class_has_three_runs() -> None:
     two = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 2)
-    assert math.isnan(two.bounds(0.01).peak_bytes)
+    assert math.isnan(two.bounds(NextRun(0.01)).peak_bytes)
     assert target(0, 0.0, two) == 100.0, "the declared request, before the first sample"
     assert target(40, 3.0, two) == pytest.approx(3 * 1.15)
     two.add(RunMemory(11.0, np.full(AGES, 1.2)))
@@ -125,19 +126,19 @@ def test_memory_follows_the_own_peak_until_a_class_has_three_runs() -> None:
 def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_bound_takes() -> None:
     # One in a hundred: three runs, a margin of 5 % and one nth. One in a thousand: six runs, and 10 %.
     memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 5)
-    assert memory.bounds(0.01).peak_bytes == pytest.approx(10 * (1 + 0.05 + 1 / 5))
-    assert math.isnan(memory.bounds(0.001).peak_bytes)
+    assert memory.bounds(NextRun(0.01)).peak_bytes == pytest.approx(10 * (1 + 0.05 + 1 / 5))
+    assert math.isnan(memory.bounds(NextRun(0.001)).peak_bytes)
     memory.add(RunMemory(10.0, np.ones(AGES)))
-    assert memory.bounds(0.001).peak_bytes == pytest.approx(10 * (1 + 0.10 + 1 / 6))
-    assert memory.bounds(0.5).peak_bytes == pytest.approx(10 * (1 + 1 / 6))
-    assert math.isnan(memory.bounds(0.0).peak_bytes), "none at all: nine runs"
+    assert memory.bounds(NextRun(0.001)).peak_bytes == pytest.approx(10 * (1 + 0.10 + 1 / 6))
+    assert memory.bounds(NextRun(0.5)).peak_bytes == pytest.approx(10 * (1 + 1 / 6))
+    assert math.isnan(memory.bounds(NextRun(0.0)).peak_bytes), "none at all: nine runs"
 
 
 def test_without_any_accepted_kill_a_bound_takes_nine_runs() -> None:
     memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 8)
-    assert math.isnan(memory.bounds(0.0).peak_bytes)
+    assert math.isnan(memory.bounds(NextRun(0.0)).peak_bytes)
     memory.add(RunMemory(10.0, np.ones(AGES)))
-    assert memory.bounds(0.0).peak_bytes == pytest.approx(10 * (1 + 3 * MARGIN + SMALL_SAMPLE_MARGIN / 9))
+    assert memory.bounds(NextRun(0.0)).peak_bytes == pytest.approx(10 * (1 + 3 * MARGIN + SMALL_SAMPLE_MARGIN / 9))
 
 
 def test_a_slow_run_still_expects_the_rise_that_quicker_ones_had_earlier() -> None:
@@ -162,17 +163,21 @@ def with_inputs(sizes: Iterable[float], peaks: Iterable[float]) -> ClassMemory:
 def test_the_peaks_of_earlier_runs_are_scaled_to_the_input_of_the_run() -> None:
     # One GiB and three for each million rows.
     memory = with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, 10.0, 13.0])
-    assert memory.bounds(0.01, 1.5e6).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
-    assert memory.bounds(0.01, 8e6).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
-    assert memory.bounds(0.01).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), "a run without an input size"
-    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), "as a fourth of the least"
+    assert memory.bounds(NextRun(0.01, 1.5e6)).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
+    assert memory.bounds(NextRun(0.01, 8e6)).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
+    assert memory.bounds(NextRun(0.01)).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), (
+        "a run without an input size"
+    )
+    assert memory.bounds(NextRun(0.01, 1.0)).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), (
+        "as a fourth of the least"
+    )
 
 
 def test_a_run_with_a_far_larger_input_than_any_known_has_no_bound() -> None:
     memory = with_inputs([1e6, 2e6, 3e6], [4.0, 7.0, 10.0])
-    bounds = memory.bounds(0.01, 13e6)
+    bounds = memory.bounds(NextRun(0.01, 13e6))
     assert math.isnan(bounds.peak_bytes) and bounds.by_input
-    assert not math.isnan(memory.bounds(0.01, 12e6).peak_bytes)
+    assert not math.isnan(memory.bounds(NextRun(0.01, 12e6)).peak_bytes)
 
 
 @example([(7.6e299, 1.0), (7.7e299, 445.0), (7.8e299, 889.0), (1e-212, 0.5)], 1e-212)
@@ -182,7 +187,7 @@ def test_a_run_with_a_far_larger_input_than_any_known_has_no_bound() -> None:
 def test_for_absurd_inputs_the_bound_is_a_fourth_to_four_times_that_of_known_peaks(
     runs: list[tuple[float, float]], size: float
 ) -> None:
-    peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(0.01, size).peak_bytes
+    peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(NextRun(0.01, size)).peak_bytes
     margin = 1 + MARGIN + SMALL_SAMPLE_MARGIN / len(runs)
     least, most = (chosen(peak for _, peak in runs) for chosen in (min, max))
     assert math.isnan(peak_bytes) or least / 4.0 <= peak_bytes <= 4.0 * margin * most * (1 + 1e-9)
@@ -190,23 +195,23 @@ def test_for_absurd_inputs_the_bound_is_a_fourth_to_four_times_that_of_known_pea
 
 def test_fewer_than_three_input_sizes_are_ignored() -> None:
     memory = with_inputs([1e6, 2e6, math.nan], [4.0, 7.0, 10.0])
-    assert memory.bounds(0.01, 1e6).peak_bytes == memory.bounds(0.01).peak_bytes
+    assert memory.bounds(NextRun(0.01, 1e6)).peak_bytes == memory.bounds(NextRun(0.01)).peak_bytes
     memory.add(RunMemory(10.0, np.ones(AGES), input_size=3e6))
-    assert memory.bounds(0.01, 1e6).peak_bytes < memory.bounds(0.01).peak_bytes
+    assert memory.bounds(NextRun(0.01, 1e6)).peak_bytes < memory.bounds(NextRun(0.01)).peak_bytes
 
 
 def test_a_class_keeps_its_bound_while_too_few_of_its_runs_declare_an_input_for_a_strict_one() -> None:
     memory = with_inputs([math.nan] * 20 + [1e6, 2e6, 3e6], [10.0] * 23)
-    bounds = memory.bounds(0.001, 2e6)
+    bounds = memory.bounds(NextRun(0.001, 2e6))
     assert (bounds.runs, bounds.by_input) == (23, False) and not math.isnan(bounds.peak_bytes)
-    far = memory.bounds(0.001, 13e6)
+    far = memory.bounds(NextRun(0.001, 13e6))
     assert far.by_input and math.isnan(far.peak_bytes), "an input far larger than those known"
 
 
 def test_memory_that_does_not_follow_the_input_has_a_larger_bound() -> None:
     """Each earlier run counts by its distance from the line through the others."""
     straight, apart = (with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, third, 13.0]) for third in (10.0, 30.0))
-    assert apart.bounds(0.01, 1.5e6).peak_bytes > 2.0 * straight.bounds(0.01, 1.5e6).peak_bytes
+    assert apart.bounds(NextRun(0.01, 1.5e6)).peak_bytes > 2.0 * straight.bounds(NextRun(0.01, 1.5e6)).peak_bytes
 
 
 AMOUNTS = st.floats(0.5, 1e3)
@@ -231,7 +236,7 @@ def test_of_many_runs_with_inputs_the_accepted_share_exceeds_the_peak_bound() ->
         sizes = generator.uniform(1.0, 3.0, 40)
         peaks = (0.5 + sizes) * generator.lognormal(0, 0.5, 40)
         memory = with_inputs(sizes[:39], peaks[:39])
-        exceeded += peaks[39] > memory.bounds(0.1, float(sizes[39])).peak_bytes
+        exceeded += peaks[39] > memory.bounds(NextRun(0.1, float(sizes[39]))).peak_bytes
     assert 0.02 < exceeded / 1000 <= 0.06  # half of the share: rises have the other
 
 
@@ -260,7 +265,7 @@ def test_of_many_runs_the_accepted_share_exceeds_the_peak_bound() -> None:
     for _ in range(600):
         peaks = generator.lognormal(0, 1, 40)
         memory = ClassMemory(RunMemory(float(peak), np.ones(AGES)) for peak in peaks[:39])
-        exceeded += peaks[39] > memory.bounds(0.1).peak_bytes
+        exceeded += peaks[39] > memory.bounds(NextRun(0.1)).peak_bytes
     # Peaks have half of the share: the 38th smallest of 39 is exceeded by 2 of 40 next ones, by fewer with its margin.
     assert 0.03 < exceeded / 600 <= 0.05
 
@@ -271,7 +276,7 @@ def test_peak_and_rise_bounds_together_are_exceeded_no_more_often_than_accepted(
     for _ in range(600):
         peaks, rises = generator.lognormal(0, 1, (2, 40))
         runs = (RunMemory(float(peak), np.full(AGES, rise)) for peak, rise in zip(peaks[:39], rises[:39], strict=True))
-        bounds = ClassMemory(runs).bounds(0.1)
+        bounds = ClassMemory(runs).bounds(NextRun(0.1))
         killed += bool(peaks[39] > bounds.peak_bytes or rises[39] > bounds.rises[0])
     assert 0.05 < killed / 600 <= 0.1
 
@@ -284,3 +289,37 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     assert runs.largest_bytes.tolist() == [0.0, 1.0]
     assert (runs.rises[0] == 0).all()
     assert runs.age_steps.tolist() == [0, 7]
+
+
+def test_runs_that_declare_more_than_twice_or_less_than_half_are_of_another_kind() -> None:
+    """Six small runs say nothing of one that declares 8 GiB; without what is declared, all count."""
+    memory = ClassMemory(RunMemory(0.5, np.zeros(AGES), declared_bytes=1.0) for _ in range(6))
+    found = [memory.bounds(NextRun(0.01, declared_bytes=declared)) for declared in (8.0, 2.1, 2.0, 0.5, 0.4, math.nan)]
+    assert [math.isnan(bounds.peak_bytes) for bounds in found] == [True, True, False, False, True, False]
+    assert [memory.largest_bytes(declared) for declared in (8.0, 1.0, math.nan)] == [0.0, 0.5, 0.5]
+
+
+def test_a_limit_needs_six_runs_where_a_request_needs_three() -> None:
+    """Three runs hold for the next one with a probability of three in four."""
+    for runs, bounded in ((2, (False, False)), (3, (True, False)), (5, (True, False)), (6, (True, True))):
+        memory = ClassMemory(RunMemory(1.0, np.ones(AGES)) for _ in range(runs))
+        found = [memory.bounds(NextRun(0.01, limited=limited)) for limited in (False, True)]
+        assert tuple(not math.isnan(bounds.peak_bytes) for bounds in found) == bounded
+        assert tuple(math.isfinite(bounds.rises[0]) for bounds in found) == bounded
+
+
+def test_until_its_mode_shows_a_run_has_the_memory_of_the_larger_one() -> None:
+    """Three of ten runs take three times as much from their eighth sample on; a run that is older is not of those."""
+    memory, runs = ClassMemory(), MemoryOfRuns()
+    runs.grow(10)
+    for age in range(64):
+        used = np.where((np.arange(10) < 3) & (age >= 8), 3.0, 1.0)
+        runs.observe(np.arange(10), used, 1)
+    for slot in range(10):
+        memory.add(runs.run(slot))
+    bounds, ages = memory.bounds(NextRun(0.01, limited=True)), np.array([4, 6, 8, 40])
+    targets = memory_targets(
+        ages, np.ones(4), np.ones(4), np.full(4, 9.0), np.full(4, bounds.peak_bytes), bounds.rises, 1.1
+    )
+    assert (targets[:3] >= 3.0).all()
+    assert targets[3] < 1.5
