@@ -7,18 +7,24 @@ import time
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.metrics_api import UsageReport
+from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
+from recommender.cluster.workloads.ownership import Ref
 from recommender.live.outside.cluster_view import ClusterView, InterruptibleUsage
 from recommender.live.view.scope import Scope
 from recommender.records import ContainerKey, Sample
-from tests.fakes.records import a_pod, a_vpa
+from tests.fakes.records import GIB, a_container, a_pod, a_vpa, pod_of
 
 ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 
@@ -85,6 +91,34 @@ def test_pods_that_finish_on_their_own_are_returned_once_and_deleted_ones_never(
         view._pod_changed(old, new)
     assert view.finished_pods() == [done]
     assert view.finished_pods() == []
+
+
+def test_an_event_can_claim_no_more_than_the_limit_of_its_container_and_a_kill_no_more_than_its_node_has() -> None:
+    view = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([], {}))
+    nodes = [read_node({"metadata": {"name": "n"}, "status": {"capacity": {"memory": "64Gi"}}})]
+    view._rooms._nodes = SimpleNamespace(version=1, snapshot=lambda: dict(enumerate(nodes)))  # type: ignore[assignment]
+    limited = a_container(limits={"memory": "8Gi"}, memory="4Gi")
+    before = pod_of("pod-0", limited, nodeName="n")
+    killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-28T09:00:00Z"}}
+    status = {"reason": "Evicted", "containerStatuses": [{"name": "main", "state": killed}]}
+    view._pod_changed(None, before)
+    view._pod_changed(before, pod_of("pod-0", limited, phase="Failed", status=status, nodeName="n"))
+    view._ooms.eviction_changed(None, [OomObservation(before.key, "main", time.time(), 9e14, evicted=True)])
+    assert [(oom.evicted, oom.memory_bytes / GIB, oom.most_bytes / GIB) for oom in view.kills()] == [
+        (False, 4.0, 64.0),
+        (True, 9e14 / GIB, 8.0),
+    ]
+
+
+def test_a_vpa_is_read_without_what_an_autoscaler_of_its_target_measures() -> None:
+    view, vpa = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([], {})), read_vpa(a_vpa())
+    scaler = Scaler(ObjectKey("ns", "of-job"), Ref.of(vpa.target), frozenset({(ALL, "cpu")}))
+    view._vpas = SimpleNamespace(snapshot=lambda: {vpa.key: vpa})  # type: ignore[assignment]
+    view._scalers = SimpleNamespace(snapshot=lambda: {scaler.key: scaler})  # type: ignore[assignment]
+    view._loaded = {vpa.key: vpa.uid}
+    (read,) = view.vpas()
+    assert read == left_alone(vpa, [scaler]) != vpa
+    assert view.scalers_in("ns") == {scaler.target: "of-job"} and view.scalers_in("other") == {}
 
 
 def test_an_error_of_the_source_between_samples_is_raised() -> None:
