@@ -22,6 +22,8 @@ from recommender.records import Amounts
 from recommender.simulate.default import INTERVAL_S
 
 CYCLE_S = 600.0
+PROFILES_PER_ROUND = 4
+"""Fewer PhaseProfiles than shipped, since only a restart reads them, and all are written before."""
 
 
 class Ours:
@@ -54,7 +56,9 @@ class Ours:
 
     def _new_recommender(self) -> Recommender:
         fleet, clock = Fleet(self._model, self._step_s, round(CYCLE_S / self._step_s)), self._cluster.clock
-        return Recommender(self.view, fleet, Options(), SharedLimits(), clock=clock, stopwatch=clock)
+        return Recommender(
+            self.view, fleet, Options(), SharedLimits(), clock, clock, profiles_per_round=PROFILES_PER_ROUND
+        )
 
 
 START_S = 1_699_920_000.0
@@ -66,6 +70,7 @@ TICK_S = 15.0
 """Step of the simulation, and scrape interval of the metrics server."""
 
 Contender = Literal["default", "ours"]
+CONTENDERS: tuple[Contender, ...] = ("default", "ours")
 
 
 class Play:

@@ -24,7 +24,7 @@ from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
+from recommender.records import CPU, ContainerKey, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -64,7 +64,8 @@ class SimulatedView(View):
         version, selection = self._selected.get(vpa.key, (-1, None))
         if selection is None or version != workload.version:
             pods = [_pod_of(workload, pod) for pod in workload.pods]
-            selection = SelectedPods(pods, {pod.uid: workload.name for pod in pods})
+            declared = {spec.name: spec.resources.defaulted().requests for spec in workload.containers}
+            selection = SelectedPods(pods, {pod.uid: workload.name for pod in pods}, declared=declared)
             self._selected[vpa.key] = workload.version, selection
         return selection
 
@@ -97,6 +98,7 @@ class SimulatedView(View):
             full = any(window.contains(now_s) for window in workload.node.full)
             for pod in workload.live:
                 requested = np.nan_to_num([one.actual.requests for one in pod.containers]).sum(axis=0)
+                requested[CPU] += workload.node.busy_cores
                 cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
                 left[_node_of(workload, pod)] = (0.0, 0.0) if full else (cpu_cores, memory_bytes)
         return left

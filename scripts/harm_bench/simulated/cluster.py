@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from harm_bench.simulated import controllers, kubelet
 from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.pods import Window, Workload
@@ -84,6 +86,12 @@ def clock_ahead(window: Window, by_s: float) -> Distortion:
 
 def negated(window: Window) -> Distortion:
     return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage
+
+
+def meter_noise(share: float, seed: int) -> Distortion:
+    """Multiply measured CPU by normal noise with this standard deviation."""
+    draw = np.random.default_rng(seed).normal
+    return lambda usage, now_s: usage._replace(cpu_cores=usage.cpu_cores * (1.0 + draw(0.0, share)))
 
 
 DAY_S = 86400.0

@@ -106,7 +106,8 @@ def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
             workload.ended_s = now_s
             tally.failed_jobs += 1
     if now_s >= workload.ended_s + workload.next_run_after_s:
-        workload.run, workload.failed_pods, workload.ended_s = workload.run + 1, 0, math.inf
+        workload.run, workload.failed_pods = workload.run + 1, 0
+        workload.began_s, workload.ended_s = math.nan, math.inf
     if not workload.live and workload.ended_s == math.inf:
         workload.revision = workload.run
         _make(workload, 0, now_s)

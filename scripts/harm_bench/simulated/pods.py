@@ -31,6 +31,7 @@ class Tally:
     `ran_s`, `below_cpu_s`, `below_memory_s`: Container-seconds in total, and those with demand above 1.05 times the
         request.
     `used`, `reserved`, `slack`: Core-seconds and byte-seconds; slack is requested but unused.
+    `slowdowns`: Time of each finished run of a Job, divided by what its work takes with the declared resources.
     """
 
     evictions: int = 0
@@ -45,17 +46,18 @@ class Tally:
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    slowdowns: tuple[float, ...] = ()
 
-    def ran(self, wanted: Amounts, requests: Amounts, elapsed_s: float) -> None:
-        """Add a container that ran for `elapsed_s` with this demand and these requests (NaN: none)."""
+    def ran(self, wanted: Amounts, used: Amounts, requests: Amounts, elapsed_s: float) -> None:
+        """Add a container that ran for `elapsed_s` with this demand, use, and these requests (NaN: none)."""
         self.ran_s += elapsed_s
         self.below_cpu_s += elapsed_s * (wanted[CPU] > requests[CPU] * VIOLATION_TOLERANCE)
         self.below_memory_s += elapsed_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
         for i in (CPU, MEMORY):
-            self.used[i] += wanted[i] * elapsed_s
+            self.used[i] += used[i] * elapsed_s
             if requests[i] >= 0.0:
                 self.reserved[i] += requests[i] * elapsed_s
-                self.slack[i] += max(0.0, requests[i] - wanted[i]) * elapsed_s
+                self.slack[i] += max(0.0, requests[i] - used[i]) * elapsed_s
 
     def __add__(self, other: Tally) -> Tally:
         both = Tally()
@@ -75,7 +77,10 @@ Obstacle = Literal["Deferred", "Infeasible", "Error"]
 """Full node, node too small, memory limit below use."""
 
 Use = Callable[[float, float, int], Amounts]
-"""(age of the run and time in seconds, replica number) -> cores and bytes."""
+"""(age of the run and time in seconds, replica number) -> cores and bytes.
+
+The age of a Job is the work that it has done: the seconds that this takes with all the CPU that it demands.
+"""
 
 NONE: Amounts = (math.nan, math.nan)
 
@@ -146,6 +151,7 @@ class Container:
     `last_kill_s`: Age of the last run when it was killed for memory; NaN if it ended otherwise (`lastState`).
     `backoff_s`: Back-off before the next restart.
     `used`, `cpu_core_seconds`: Cores and bytes now, zero while it does not run; CPU time of the present run.
+    `done_s`, `declared_s`: Jobs: work done in the present run, and how long that takes with the declared resources.
     """
 
     spec: ContainerSpec
@@ -161,6 +167,8 @@ class Container:
     backoff_s: float = 10.0
     used: Amounts = (0.0, 0.0)
     cpu_core_seconds: float = 0.0
+    done_s: float = 0.0
+    declared_s: float = 0.0
 
 
 class Resize(NamedTuple):
@@ -200,25 +208,28 @@ class Node:
     `allocatable`: Cores and bytes.
     `full`: Windows without room to raise requests: the kubelet defers resizes.
     `evicts`: Whether memory is short: pods that use more than they request are evicted.
+    `busy_cores`: Requests of other pods, which use all the CPU that they get: CPU is divided by requests.
     """
 
     allocatable: Amounts = (32.0, 128 * 2.0**30)
     full: tuple[Window, ...] = ()
     evicts: bool = False
+    busy_cores: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Workload:
     """A controller with its pods, and the VPA for it.
 
-    `runs_for_s`: Jobs: age at which a pod succeeds.
+    `runs_for_s`: Jobs: work of a run, at the end of which its pod succeeds.
     `next_run_after_s`: Jobs: time from the end of a run to the next one of the class; infinite for never.
     `backoff_limit`: Jobs: number of failed pods that is tolerated.
     `restarts_in_place`: Jobs: whether failed containers are restarted within their pod (`restartPolicy: OnFailure`).
     `scales`: (time in seconds, number of replicas from then on).
     `rollouts`: Times of new revisions of the template: pods are replaced one by one.
     `run`: Jobs: number of the present run.
-    `failed_pods`, `ended_s`: Present Job: number of failed pods, and time of its end; infinite while it runs.
+    `failed_pods`: Present Job: number of failed pods.
+    `began_s`, `ended_s`: Present Job: start of its first container, NaN before; its end, infinite while it runs.
     `version`: Changes with every change that a watch of its pods would show.
     `tallies`: What happened, by day.
     """
@@ -239,6 +250,7 @@ class Workload:
     revision: int = 0
     run: int = 0
     failed_pods: int = 0
+    began_s: float = math.nan
     ended_s: float = math.inf
     made: int = 0
     version: int = 0
