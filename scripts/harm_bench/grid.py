@@ -144,6 +144,13 @@ def table(runs: Mapping[Contender, Sequence[Run]], facts: Mapping[str, Any]) -> 
     return rows
 
 
+def as_json(runs: Mapping[Contender, Sequence[Run]]) -> dict[str, Any]:
+    return {
+        who: [run.cell._asdict() | {"number": run.number, "slowdown": run.slowdown} for run in found]
+        for who, found in runs.items()
+    }
+
+
 FORMS = {"runs": "d", "mean": ".3f", "worst": ".3f", "stuck": "d"}
 
 
