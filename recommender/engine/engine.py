@@ -38,7 +38,7 @@ from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate, HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of, in_both, in_either
+from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray, IntArray, amounts_of, in_both, in_either
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""
@@ -335,20 +335,23 @@ class Engine:
         shared = self._shares.shared(now_s, self.groups.slots, report)
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
         needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
-        self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
+        self._query_default(np.flatnonzero(groups.alive & needs_default), situation.evicts, now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
         self._situation, self._railed = situation, apply_rails(situation, options.rails)
         self._update_targets(situation, self._railed[-1])
 
-    def _query_default(self, slots: IntArray, now_s: float) -> None:
+    def _query_default(self, slots: IntArray, evicts: BoolArray, now_s: float) -> None:
         """Refresh the default recommender's estimates that are due.
 
         It runs once a minute. With much history an estimate changes slowly: each holds for a tenth of the time that it
-        rests on, and for a minute at most.
+        rests on, and for a minute at most. Where a change evicts, it holds for a minute from the first sample on.
         """
         groups = self.groups.arrays
-        holds_s = np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * groups.history_days[slots])
+        days = groups.history_days[slots]
+        holds_s = np.where(
+            evicts[slots] & (days > 0.0), DEFAULT_INTERVAL_S, np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * days)
+        )
         due = slots[now_s >= groups.default_asked_s[slots] + holds_s]
         if len(due):
             self._update_histories(due.tolist())
@@ -367,6 +370,8 @@ class Engine:
         known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))
         was_advised = ~np.isnan(groups.advised[:, TARGET, CPU])
         stays = situation.silent & was_advised & in_both(groups.published == advised[:, TARGET])
+        # Looking more often than the default recommender would evict pods at peaks that it does not see.
+        stays |= situation.evicts & was_advised & (groups.default_asked_s < self._now_s)
         advised[stays] = groups.advised[stays]
         differs = in_either(advised != groups.advised)
         moved = known & (differs[:, LOWER] | differs[:, TARGET] | differs[:, UPPER])

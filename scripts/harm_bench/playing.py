@@ -67,7 +67,7 @@ START_S = 1_699_920_000.0
 HOUR_S = 3600.0
 
 TICK_S = 15.0
-"""Step of the simulation, and scrape interval of the metrics server."""
+"""Step of the simulation, interval between our rounds, and default scrape interval of the metrics server."""
 
 Contender = Literal["default", "ours"]
 CONTENDERS: tuple[Contender, ...] = ("default", "ours")
@@ -77,10 +77,16 @@ class Play:
     """One cluster with one recommender. `round_s`: interval between rounds of ours, and the grid of its samples."""
 
     def __init__(
-        self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S
+        self,
+        who: Contender,
+        workloads: Sequence[Workload],
+        *,
+        distort: Distortion = exact,
+        round_s: float = TICK_S,
+        scrape_s: float = TICK_S,
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
-        self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)
+        self._metrics = metrics = Metrics(self.cluster, scrape_s, distort)
         self.recommender: Ours | DefaultRecommender
         if who == "ours":
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)

@@ -88,6 +88,17 @@ def negated(window: Window) -> Distortion:
     return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage
 
 
+def dropped(share: float, seed: int) -> Distortion:
+    """Lose this share of the samples."""
+    draw = np.random.default_rng(seed).random
+    return lambda usage, now_s: None if draw() < share else usage
+
+
+def down_every(every_s: float, lasts_s: float, distort: Distortion) -> Distortion:
+    """`distort`, and no samples for the first `lasts_s` of each `every_s` of the clock: the metrics server restarts."""
+    return lambda usage, now_s: None if now_s % every_s < lasts_s else distort(usage, now_s)
+
+
 def meter_noise(share: float, seed: int) -> Distortion:
     """Multiply measured CPU by normal noise with this standard deviation."""
     draw = np.random.default_rng(seed).normal

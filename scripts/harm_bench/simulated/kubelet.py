@@ -33,6 +33,8 @@ class Kill(NamedTuple):
 def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: float) -> list[Kill]:
     """Run a pod for the last `elapsed_s` seconds; return kills."""
     kills: list[Kill] = []
+    number = pod.revision if workload.kind == "Job" else pod.replica
+    share = 1.0 if workload.horizontal is None else 1.0 / max(1, sum(one.phase == "Running" for one in workload.pods))
     for container in pod.containers:
         if not container.running:
             _start_if_due(workload, pod, container, now_s)
@@ -44,9 +46,10 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: flo
             continue
         works = workload.kind == "Job" and container is pod.containers[0]
         at_s = container.done_s + elapsed_s if works else age_s
-        cpu_cores, memory_bytes = wanted = container.spec.use(at_s, now_s, pod.replica)
-        container.used = min(cpu_cores, _available_cores(container.actual, workload.node)), memory_bytes
-        tally.ran(wanted, container.used, container.actual.requests, elapsed_s)
+        cpu_cores, memory_bytes = container.spec.use(at_s, now_s, number)
+        wanted_cores = share * cpu_cores
+        container.used = min(wanted_cores, _available_cores(container.actual, workload.node)), memory_bytes
+        tally.ran((wanted_cores, memory_bytes), container.used, container.actual.requests, elapsed_s)
         container.cpu_core_seconds += container.used[CPU] * elapsed_s
         requested_bytes, most_bytes = container.actual.requests[MEMORY], container.actual.limits[MEMORY]
         if memory_bytes > most_bytes or memory_bytes > workload.node.allocatable[MEMORY]:
@@ -57,7 +60,7 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: flo
             kills.append(Kill(workload.namespace, pod.name, container.spec.name, now_s, memory_bytes))
             _end(workload, pod, "Failed", now_s)
             break
-        elif works and _work(workload, container, wanted[CPU], elapsed_s):
+        elif works and _work(workload, container, wanted_cores, elapsed_s):
             tally.slowdowns += (slowdown(workload, container, now_s),)
             _end(workload, pod, "Succeeded", now_s)
             break

@@ -77,7 +77,7 @@ Obstacle = Literal["Deferred", "Infeasible", "Error"]
 """Full node, node too small, memory limit below use."""
 
 Use = Callable[[float, float, int], Amounts]
-"""(age of the run and time in seconds, replica number) -> cores and bytes.
+"""(age of the run and time in seconds, number of the replica or of the Job's run) -> cores and bytes.
 
 The age of a Job is the work that it has done: the seconds that this takes with all the CPU that it demands.
 """
@@ -98,6 +98,10 @@ class Resources(NamedTuple):
         )
         return Resources((cpu, memory), self.limits)
 
+    def within(self, limit_range: Resources) -> Resources:
+        """With the defaults of a LimitRange, if nothing is declared."""
+        return limit_range if qos_of([self]) == "BestEffort" else self
+
 
 class Window(NamedTuple):
     """Half-open interval of time, seconds."""
@@ -116,6 +120,7 @@ class ContainerSpec:
     `use`: Demand.
     `restart_for`: Resources whose change restarts it (`resizePolicy: RestartContainer`).
     `crashes`: (window, seconds): within the window, a run that is this old ends with an error.
+    `image`: Names the program.
     """
 
     name: str
@@ -123,6 +128,7 @@ class ContainerSpec:
     use: Use
     restart_for: frozenset[str] = frozenset()
     crashes: tuple[tuple[Window, float], ...] = ()
+    image: str = "image"
 
 
 FREE = ContainerPolicy("*")
@@ -217,10 +223,28 @@ class Node:
     busy_cores: float = 0.0
 
 
+@dataclass(slots=True)
+class HorizontalAutoscaler:
+    """A HorizontalPodAutoscaler on CPU, which keeps use at `target` as a share of requests.
+
+    `most`: Largest number of replicas.
+    `wanted`: (time in seconds, number of replicas) of the last five minutes.
+    """
+
+    target: float
+    most: int
+    wanted: list[tuple[float, int]] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False)
 class Workload:
     """A controller with its pods, and the VPA for it.
 
+    `containers`: Those of the template; a Job's first one does its work.
+    `other`: Jobs: (n, containers): every n-th run has these, which are another program.
+    `per_run`: Jobs: whether each run is a workload class of its own, or has a VPA of its own within one class.
+    `horizontal`: Sets the number of replicas, which share the load: use is that of all of them.
+    `limit_range`: What containers get that declare nothing (a LimitRange).
     `runs_for_s`: Jobs: work of a run, at the end of which its pod succeeds.
     `next_run_after_s`: Jobs: time from the end of a run to the next one of the class; infinite for never.
     `backoff_limit`: Jobs: number of failed pods that is tolerated.
@@ -241,6 +265,10 @@ class Workload:
     containers: Sequence[ContainerSpec]
     vpa: Autoscaler
     node: Node = field(default_factory=Node)
+    other: tuple[int, Sequence[ContainerSpec]] | None = None
+    per_run: Literal["", "class", "VPA"] = ""
+    horizontal: HorizontalAutoscaler | None = None
+    limit_range: Resources = field(default_factory=Resources)
     runs_for_s: float = math.inf
     next_run_after_s: float = math.inf
     backoff_limit: int = 0
@@ -260,6 +288,18 @@ class Workload:
     @property
     def live(self) -> list[Pod]:
         return [pod for pod in self.pods if not pod.finished]
+
+    @property
+    def template(self) -> Sequence[ContainerSpec]:
+        """Containers of new pods."""
+        return self.other[1] if self.other is not None and (self.run + 1) % self.other[0] == 0 else self.containers
+
+    @property
+    def vpa_name(self) -> str:
+        return f"{self.name}-{self.run}" if self.per_run == "VPA" else self.name
+
+    def class_of(self, pod: Pod) -> str:
+        return f"{self.name}-{pod.revision}" if self.per_run == "class" else self.name
 
     def replicas_at(self, now_s: float) -> int:
         return next((number for at_s, number in reversed(self.scales) if now_s >= at_s), self.replicas)
