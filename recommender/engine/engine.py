@@ -37,14 +37,11 @@ from recommender.kernels.group_demand import MIN_SATURATED_SAMPLES
 from recommender.kernels.histogram import DAY_S
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.histogram import Estimate, HistogramAggregate
+from recommender.policies.histogram import DEFAULT_INTERVAL_S, Estimate, HistogramAggregate
 from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray, IntArray, amounts_of, in_both, in_either
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""
-
-DEFAULT_INTERVAL_S = 60.0
-"""Interval of the default recommender's rounds."""
 
 
 class Engine:
@@ -345,14 +342,13 @@ class Engine:
         """Refresh the default recommender's estimates that are due.
 
         It runs once a minute. With much history an estimate changes slowly: each holds for a tenth of the time that it
-        rests on, and for a minute at most. Where a change evicts, it holds for a minute from the first sample on.
+        rests on, and for a minute at most. Where a change evicts, it holds until the next minute of the clock begins.
         """
         groups = self.groups.arrays
-        days = groups.history_days[slots]
-        holds_s = np.where(
-            evicts[slots] & (days > 0.0), DEFAULT_INTERVAL_S, np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * days)
-        )
-        due = slots[now_s >= groups.default_asked_s[slots] + holds_s]
+        asked_s, days = groups.default_asked_s[slots], groups.history_days[slots]
+        asked_before_s = now_s - np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * days)
+        this_minute_s = now_s - now_s % DEFAULT_INTERVAL_S
+        due = slots[np.where(evicts[slots] & (days > 0.0), asked_s < this_minute_s, asked_s <= asked_before_s)]
         if len(due):
             self._update_histories(due.tolist())
             self.groups.query_default(due, now_s)

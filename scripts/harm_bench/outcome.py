@@ -71,7 +71,7 @@ def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
 
 def overdue(workload: Workload, now_s: float) -> tuple[float, ...]:
     """Slowdown at least of a run that has not ended, but should have."""
-    ran_s = now_s - workload.began_s if workload.live else 0.0
+    ran_s = now_s - workload.began_s if workload.kind == "Job" and workload.live else 0.0
     return (ran_s / workload.runs_for_s,) if ran_s > workload.runs_for_s else ()
 
 

@@ -18,8 +18,8 @@ from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
 from recommender.model import PhaseModel
 from recommender.policies.constraints import SharedLimits
+from recommender.policies.histogram import DEFAULT_INTERVAL_S
 from recommender.records import Amounts
-from recommender.simulate.default import INTERVAL_S
 
 CYCLE_S = 600.0
 PROFILES_PER_ROUND = 4
@@ -92,7 +92,7 @@ class Play:
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)
         else:
             self.recommender = DefaultRecommender(self.cluster, metrics)
-        self._every_s = INTERVAL_S if who == "default" else round_s
+        self._every_s = DEFAULT_INTERVAL_S if who == "default" else round_s
         self.present = True
 
     def until(self, hour: float, after_tick: Callable[[], None] = lambda: None) -> Play:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Block, FloatArray
@@ -79,6 +80,22 @@ def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() ->
     aggregate.session("a").observe_oom(120.0, 1200 * 2**20)
     aggregate.leave("a")
     assert estimate_of(aggregate)[1].tolist() == [0.0, 1470157273]
+
+
+@pytest.mark.parametrize(("gaps", "counted"), [([], [0, 3, 7]), ([3], [0, 4, 7]), ([0, 1, 2, 7], [3])])
+def test_of_the_cells_that_end_in_a_minute_only_the_first_counts(gaps: list[int], counted: list[int]) -> None:
+    """Of eight cells of 15 s the first three end within a minute, four in the next one, and the last in the third."""
+    usage, others = np.random.default_rng(0).uniform((0.1, 1e8), (2.0, 4e9), (8, 2)), np.full((8, 2), np.nan)
+    usage[gaps] = np.nan
+    others[counted] = usage[counted]
+    together, expected = HistogramAggregate(), HistogramSession()
+    together.sample_every(60.0)
+    session = together.session("a")
+    session.observe_grid(usage[:5], 4_000_000, 15.0)
+    session.observe_grid(usage[5:], 4_000_005, 15.0)
+    expected.observe_grid(others, 4_000_000, 15.0)
+    np.testing.assert_array_equal(estimate_of(together), estimate_of(expected))
+    assert together.samples == len(counted)
 
 
 def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all() -> None:
