@@ -88,14 +88,13 @@ def test_of_the_cells_that_end_in_a_minute_only_the_first_counts(gaps: list[int]
     usage, others = np.random.default_rng(0).uniform((0.1, 1e8), (2.0, 4e9), (8, 2)), np.full((8, 2), np.nan)
     usage[gaps] = np.nan
     others[counted] = usage[counted]
-    together, expected = HistogramAggregate(), HistogramSession()
-    together.sample_every(60.0)
-    session = together.session("a")
-    session.observe_grid(usage[:5], 4_000_000, 15.0)
-    session.observe_grid(usage[5:], 4_000_005, 15.0)
-    expected.observe_grid(others, 4_000_000, 15.0)
-    np.testing.assert_array_equal(estimate_of(together), estimate_of(expected))
-    assert together.samples == len(counted)
+    thinned, expected = HistogramAggregate(), HistogramAggregate()
+    thinned.sample_every(60.0)
+    thinned.session("a").observe_grid(usage[:5], 4_000_000, 15.0)
+    thinned.session("a").observe_grid(usage[5:], 4_000_005, 15.0)
+    expected.session("a").observe_grid(others, 4_000_000, 15.0)
+    np.testing.assert_array_equal(estimate_of(thinned), estimate_of(expected))
+    assert thinned.samples == len(counted)
 
 
 def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all() -> None:
