@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harm_bench.simulated.cluster import Metrics, clock_ahead, meter_noise, negated, outage
+from harm_bench.simulated.cluster import Metrics, clock_ahead, down_every, dropped, meter_noise, negated, outage
 from harm_bench.simulated.controllers import resources_for
-from harm_bench.simulated.pods import NONE, Autoscaler, Node, Resources, Window
-from harm_bench.worlds import noisy, phases, steady, wave
+from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, HorizontalAutoscaler, Node, Resources, Window
+from harm_bench.worlds import noisy, phases, steady, step, wave
 from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
+    DECLARED,
     GIB,
     HAS,
     MIDNIGHT_S,
@@ -187,6 +188,55 @@ def test_an_evicted_pod_fails_a_job_with_a_backoff_limit_of_zero() -> None:
         assert len(job.live) == 1 - failed
 
 
+def test_every_fourth_run_of_a_job_is_another_program() -> None:
+    other = ContainerSpec("main", DECLARED, steady(0.25, GIB / 4), image="other")
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=300.0, next_run_after_s=60.0, other=(4, [other]))
+    cluster, images = cluster_of(job), {}
+    while job.run < 5:
+        cluster.step()
+        images |= {pod.revision: pod.containers[0].spec.image for pod in job.pods}
+    assert [images[run] for run in range(5)] == [*["image"] * 3, "other", "image"]
+
+
+def test_a_vpa_for_each_run_starts_without_a_recommendation() -> None:
+    job = workload(kind="Job", replicas=1, runs_for_s=300.0, next_run_after_s=60.0, per_run="VPA")
+    cluster = cluster_of(job)
+    recommend(job, (2.0, 2 * GIB))
+    assert job.vpa_name == "web-0"
+    while job.run < 1:
+        cluster.step()
+    assert (job.vpa_name, job.vpa.recommendation) == ("web-1", {})
+    assert requests_of(job)[-1] == HAS
+
+
+def test_a_job_with_a_sidecar_ends_when_its_first_container_has_done_its_work() -> None:
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=300.0)
+    job.containers = [*job.containers, ContainerSpec("sidecar", DECLARED, steady(0.02, GIB / 16))]
+    cluster_of(job, minutes=10.0)
+    assert tally_of(job).slowdowns == (1.0,)
+    assert tally_of(job).used[CPU] == pytest.approx(300.0 * 0.5 + 285.0 * 0.02)  # the sidecar's last tick is cut off
+
+
+def test_a_limit_range_gives_resources_to_containers_that_declare_nothing() -> None:
+    default = Resources((0.5, GIB), (2.0, 4 * GIB))
+    for declared, has in ((Resources(), default), (LIMITED, LIMITED)):
+        web = workload("Off", declared, limit_range=default)
+        cluster_of(web)
+        assert {container.actual for pod in web.pods for container in pod.containers} == {has}
+
+
+def test_a_horizontal_autoscaler_keeps_use_at_its_share_of_requests_and_shrinks_after_five_minutes() -> None:
+    """Two cores at 60 % of a core each need four replicas; one core needs two."""
+    web = workload("Off", use=step((2.0, GIB / 2), (1.0, GIB / 2), MIDNIGHT_S + 1800.0))
+    web.horizontal = HorizontalAutoscaler(0.6, 10)
+    cluster = cluster_of(web, minutes=30.0)
+    assert len(web.live) == 4
+    wait(cluster, 4.0)
+    assert len(web.live) == 4
+    wait(cluster, 4.0)
+    assert len(web.live) == 2
+
+
 def test_a_rollout_replaces_all_pods_one_by_one() -> None:
     web = workload("Off", replicas=3, rollouts=(MIDNIGHT_S + 120.0,))
     cluster, least = cluster_of(web), 3
@@ -257,6 +307,17 @@ def test_noise_of_the_meter_changes_what_is_measured_and_not_what_is_used() -> N
     assert web.pods[0].containers[0].used[CPU] == 0.5
     assert np.mean(measured) == pytest.approx(0.5, rel=0.005)
     assert np.std(measured) == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_share_of_the_samples_is_dropped_and_none_comes_while_the_metrics_server_restarts() -> None:
+    cluster = cluster_of(workload("Off", replicas=1))
+    metrics, times_s = Metrics(cluster, distort=down_every(600.0, 120.0, dropped(0.25, 0))), set()
+    for _ in range(2000):
+        cluster.step()
+        metrics.scrape()
+        times_s |= {usage.timestamp_s for usage in metrics.read()}
+    assert min(at_s % 600.0 for at_s in times_s) == 120.0
+    assert len(times_s) / 2000 == pytest.approx(0.8 * 0.75, rel=0.05)
 
 
 # -- properties ------------------------------------------------------------------------------------------------------
