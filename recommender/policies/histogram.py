@@ -102,10 +102,12 @@ class HistogramSession:
         kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 
     def _once_per_interval(self, usage: FloatArray, first_cell: int, step_s: float) -> FloatArray:
-        known = np.flatnonzero(~np.isnan(usage[:, CPU]))
-        intervals = (first_cell + 1 + known) * step_s // self.sample_interval_s
-        first, kept = known[np.diff(intervals, prepend=self._interval) != 0.0], np.full_like(usage, np.nan)
-        self._interval, kept[first] = (float(intervals[-1]) if len(known) else self._interval), usage[first]
+        """The same with NaN in all cells that do not count."""
+        known, kept = np.flatnonzero(~np.isnan(usage[:, CPU])), np.full_like(usage, np.nan)
+        if len(known):
+            intervals = (first_cell + 1 + known) * step_s // self.sample_interval_s
+            first = known[np.diff(intervals, prepend=self._interval) != 0.0]
+            kept[first], self._interval = usage[first], float(intervals[-1])
         return kept
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:

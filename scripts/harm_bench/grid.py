@@ -88,7 +88,7 @@ def play_task(task: Task) -> tuple[Contender, list[Run]]:
     cells = [Cell(situation, *levels, task.light_minutes, task.noise) for situation, levels in places]
     cells *= COPIES if task.noise else 1
     workloads = [_workload(cell, number) for number, cell in enumerate(cells)]
-    play = Play(task.who, workloads, distort=meter_noise(task.noise, zlib.crc32(f"{task}".encode())))
+    play = Play(task.who, workloads, distort=meter_noise(task.noise, zlib.crc32(f"{task[1:]}".encode())))
     play.until(RUNS * (workloads[0].runs_for_s + 2 * MINUTE_S) / HOUR_S + 0.25)
     now_s = play.cluster.now_s
     return task.who, [
@@ -130,6 +130,9 @@ def figures_of(runs: Iterable[Run]) -> dict[str, Any]:
     return {"runs": len(slowdowns), "mean": fmean(slowdowns), "worst": max(slowdowns), "stuck": stuck}
 
 
+FORMS = {"runs": "d", "mean": ".3f", "worst": ".3f", "stuck": "d"}
+
+
 def table(runs: Mapping[Contender, Sequence[Run]], facts: Mapping[str, Any]) -> Table:
     """A row per situation, for the first run of a class and for later ones: default / ours."""
     title = f"Light, then heavy: job time against declared; default / ours; {facts['date']}, {facts['machine']}"
@@ -149,9 +152,6 @@ def as_json(runs: Mapping[Contender, Sequence[Run]]) -> dict[str, Any]:
         who: [run.cell._asdict() | {"number": run.number, "slowdown": run.slowdown} for run in found]
         for who, found in runs.items()
     }
-
-
-FORMS = {"runs": "d", "mean": ".3f", "worst": ".3f", "stuck": "d"}
 
 
 def slowest(runs: Iterable[Run], number: int = 10) -> list[str]:

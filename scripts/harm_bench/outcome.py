@@ -176,15 +176,9 @@ def markdown(compared: Sequence[Comparison]) -> str:
     """A row per world, all its cells together, for the documents."""
     headers = ["world", *(header for header, _ in COLUMNS.values()), "cells worse"]
     lines = [headers, ["---", *["---:"] * (len(headers) - 1)]]
-    lines += [
-        [
-            world,
-            *_texts(
-                [one for one in compared if one.world.name == world], lambda default, ours, _: f"{default} / {ours}"
-            ),
-        ]
-        for world in dict.fromkeys(one.world.name for one in compared)
-    ]
+    for world in dict.fromkeys(one.world.name for one in compared):
+        cells = [one for one in compared if one.world.name == world]
+        lines.append([world, *_texts(cells, lambda default, ours, _: pair(default, ours, worse=False))])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

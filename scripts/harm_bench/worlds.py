@@ -271,13 +271,13 @@ WORLDS = {
         World("limit range", LOADING, declares=("BestEffort",), limit_range=Resources((0.5, GIB), (2.0, 5 * GIB))),
         World("oscillating", periodic((0.1, GIB), (1.0, 1.2 * GIB), 4 * MINUTE_S), kinds=LONG_RUNNING_KINDS[:2]),
         World("sidecar", TRAINING, kinds=("Job", "Deployment"), sidecar=steady(0.02, 0.05 * GIB)),
-        World("metrics of 30 s", TRAINING, kinds=("Job",), scrape_s=30.0, distort=dropped(0.1, 0)),
+        World("metrics of 30 s", TRAINING, kinds=("Job",), scrape_s=30.0, distort=dropped(0.1)),
         World(
             "metrics of 60 s",
             TRAINING,
             kinds=("Job",),
             scrape_s=60.0,
-            distort=down_every(2 * HOUR_S, 2 * MINUTE_S, dropped(0.1, 0)),
+            distort=down_every(2 * HOUR_S, 2 * MINUTE_S, dropped(0.1)),
         ),
         World(
             "HPA, steady", steady(2.0, GIB), kinds=("Deployment",), declares=LIMITED, has=(0.5, 2 * GIB), horizontal=0.6

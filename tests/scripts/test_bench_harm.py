@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from harm_bench import grid
 from harm_bench.outcome import Comparison, Outcome, overdue
 from harm_bench.playing import START_S, Ours, Play
 from harm_bench.simulated.kubelet import Kill
@@ -154,6 +155,23 @@ def test_both_recommenders_are_printed_side_by_side_and_written(tmp_path: Path) 
     for cell in written["cells"]:
         assert cell["ours"]["container_hours"] == pytest.approx(cell["default"]["container_hours"], rel=0.05)
         assert cell["ours"]["container_hours"] > 0.4
+
+
+def test_the_grid_of_light_and_heavy_jobs_is_printed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One class of each situation, with a minute of light and one of heavy work in a run."""
+    for name, value in {"LEVELS": ((0.2, 0.5),), "LIGHT_MINUTES": (1,), "NOISES": (0.0,)}.items():
+        monkeypatch.setattr(grid, name, value)
+    for name, value in {"HEAVY_S": 60.0, "PARTS": 1, "RUNS": 1}.items():
+        monkeypatch.setattr(grid, name, value)
+    file = tmp_path / "harm.json"
+    done = invoke("bench_harm", "--worlds", "grid", "--jobs", 1, "--json", file)
+    assert "Slowest, ours:" in done.output
+    written = orjson.loads(file.read_bytes())["grid"]
+    for who in ("default", "ours"):
+        assert {run["situation"] for run in written[who]} == {"limits follow", "node full"}
+        assert all(run["slowdown"] >= 1.0 for run in written[who])
 
 
 def test_half_a_minute_on_a_real_control_plane(borrowed: Cluster) -> None:

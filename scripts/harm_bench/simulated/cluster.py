@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -88,10 +89,9 @@ def negated(window: Window) -> Distortion:
     return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage
 
 
-def dropped(share: float, seed: int) -> Distortion:
-    """Lose this share of the samples."""
-    draw = np.random.default_rng(seed).random
-    return lambda usage, now_s: None if draw() < share else usage
+def dropped(share: float) -> Distortion:
+    """Lose this share of the samples, by chance."""
+    return lambda usage, now_s: None if crc32(f"{usage.pod} {now_s}".encode()) < share * 2**32 else usage
 
 
 def down_every(every_s: float, lasts_s: float, distort: Distortion) -> Distortion:

@@ -311,7 +311,7 @@ def test_noise_of_the_meter_changes_what_is_measured_and_not_what_is_used() -> N
 
 def test_a_share_of_the_samples_is_dropped_and_none_comes_while_the_metrics_server_restarts() -> None:
     cluster = cluster_of(workload("Off", replicas=1))
-    metrics, times_s = Metrics(cluster, distort=down_every(600.0, 120.0, dropped(0.25, 0))), set()
+    metrics, times_s = Metrics(cluster, distort=down_every(600.0, 120.0, dropped(0.25))), set()
     for _ in range(2000):
         cluster.step()
         metrics.scrape()
