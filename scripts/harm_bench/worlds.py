@@ -218,9 +218,9 @@ FULL = between(6, 6.5), between(12, 13), between(18, 18.2)
 WORLDS = {
     world.name: world
     for world in (
-        World("steady", FLAT, 7, "steady"),
+        World("steady", FLAT, 4, "steady"),
         World("periodic by hour", periodic((0.2, GIB), (0.8, 1.5 * GIB), HOUR_S)),
-        World("periodic by day", wave((0.2, GIB), (0.8, 2 * GIB), DAY_S), 7, kinds=LONG_RUNNING_KINDS),
+        World("periodic by day", wave((0.2, GIB), (0.8, 2 * GIB), DAY_S), 4, kinds=LONG_RUNNING_KINDS),
         World("start peak then flat", LOADING),
         World("phases of training", TRAINING, 1, "phases", kinds=("Job",)),
         World("leak", leak(0.3, 0.5 * GIB, 0.2 * GIB)),
@@ -230,9 +230,14 @@ WORLDS = {
         World("crash loop", FLAT, kinds=LONG_RUNNING_KINDS, crashes=((between(6, 9), 30.0),)),
         World("rollout", LOADING, kinds=LONG_RUNNING_KINDS, rollouts=tuple(map(at, range(4, 24, 4)))),
         World("recommender restarted", LOADING, restarts_every_h=1.0),
-        World("metrics lost", periodic((0.2, GIB), (0.8, 2 * GIB), HOUR_S), distort=outage(between(12.2, 13.2))),
-        World("a clock ahead", FLAT, distort=clock_ahead(between(12, 12.1), HOUR_S)),
-        World("negative samples", FLAT, distort=negated(between(12, 12.1))),
+        World(
+            "metrics lost",
+            periodic((0.2, GIB), (0.8, 2 * GIB), HOUR_S),
+            declares=LIMITED,
+            distort=outage(between(12.2, 13.2)),
+        ),
+        World("a clock ahead", FLAT, declares=LIMITED, distort=clock_ahead(between(12, 12.1), HOUR_S)),
+        World("negative samples", FLAT, declares=LIMITED, distort=negated(between(12, 12.1))),
         World("node full under a long job", LONG_TRAINING, kinds=("Job",), full=FULL, run_s=math.inf),
         World("kubelet defers", step((0.1, 0.5 * GIB), (0.8, 2 * GIB), at(12.1)), full=(between(12, 13),)),
         World("rising epochs", RISING, kinds=("Job",), declares=LIMITED, run_s=2.5 * HOUR_S),
@@ -270,7 +275,7 @@ WORLDS = {
         World("blue and green", LOADING, kinds=LONG_RUNNING_KINDS[:2], scales=ALTERNATING, rollouts=SWITCHES),
         World("limit range", LOADING, declares=("BestEffort",), limit_range=Resources((0.5, GIB), (2.0, 5 * GIB))),
         World("oscillating", periodic((0.1, GIB), (1.0, 1.2 * GIB), 4 * MINUTE_S), kinds=LONG_RUNNING_KINDS[:2]),
-        World("sidecar", TRAINING, kinds=("Job", "Deployment"), sidecar=steady(0.02, 0.05 * GIB)),
+        World("sidecar", TRAINING, kinds=("Job", "Deployment"), declares=LIMITED, sidecar=steady(0.02, 0.05 * GIB)),
         World("metrics of 30 s", TRAINING, kinds=("Job",), scrape_s=30.0, distort=dropped(0.1)),
         World(
             "metrics of 60 s",
