@@ -69,7 +69,7 @@ class HistogramSession:
 
     `shared`: session whose histograms this one adds to, as replicas of one workload do.
     `memory_interval_s`: length of a memory window; None for upstream's default.
-    `sample_interval_s`: of the cells of a grid, only the first that ends in each such interval counts; 0: all do.
+    `sample_interval_s`: of the cells of a grid, only the latest known in each such interval counts; 0: all do.
     """
 
     __slots__ = ("_interval", "cpu", "histograms", "memory", "sample_interval_s", "state", "window_s")
@@ -105,9 +105,9 @@ class HistogramSession:
         """The same with NaN in all cells that do not count."""
         known, kept = np.flatnonzero(~np.isnan(usage[:, CPU])), np.full_like(usage, np.nan)
         if len(known):
-            intervals = (first_cell + 1 + known) * step_s // self.sample_interval_s
-            first = known[np.diff(intervals, prepend=self._interval) != 0.0]
-            kept[first], self._interval = usage[first], float(intervals[-1])
+            intervals = np.ceil((first_cell + known) * step_s / self.sample_interval_s)
+            latest = known[(np.diff(intervals, append=np.inf) != 0.0) & (intervals != self._interval)]
+            kept[latest], self._interval = usage[latest], float(intervals[-1])
         return kept
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:

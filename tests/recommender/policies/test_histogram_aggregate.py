@@ -82,16 +82,19 @@ def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() ->
     assert estimate_of(aggregate)[1].tolist() == [0.0, 1470157273]
 
 
-@pytest.mark.parametrize(("gaps", "counted"), [([], [0, 3, 7]), ([3], [0, 4, 7]), ([0, 1, 2, 7], [3])])
-def test_of_the_cells_that_end_in_a_minute_only_the_first_counts(gaps: list[int], counted: list[int]) -> None:
-    """Of eight cells of 15 s the first three end within a minute, four in the next one, and the last in the third."""
+@pytest.mark.parametrize(
+    ("gaps", "looks", "counted"),
+    [([], 5, [0, 4, 7]), ([4], 5, [0, 3, 7]), ([0, 5, 6, 7], 5, [4]), ([], 3, [0, 2, 7]), ([], 8, [0, 4, 7])],
+)
+def test_of_the_cells_in_a_minute_only_the_latest_known_counts(gaps: list[int], looks: int, counted: list[int]) -> None:
+    """Eight cells of 15 s from a full minute on: a look at the next one, after four more, counts that as the latest."""
     usage, others = np.random.default_rng(0).uniform((0.1, 1e8), (2.0, 4e9), (8, 2)), np.full((8, 2), np.nan)
     usage[gaps] = np.nan
     others[counted] = usage[counted]
     thinned, expected = HistogramAggregate(), HistogramAggregate()
     thinned.sample_every(60.0)
-    thinned.session("a").observe_grid(usage[:5], 4_000_000, 15.0)
-    thinned.session("a").observe_grid(usage[5:], 4_000_005, 15.0)
+    thinned.session("a").observe_grid(usage[:looks], 4_000_000, 15.0)
+    thinned.session("a").observe_grid(usage[looks:], 4_000_000 + looks, 15.0)
     expected.session("a").observe_grid(others, 4_000_000, 15.0)
     np.testing.assert_array_equal(estimate_of(thinned), estimate_of(expected))
     assert thinned.samples == len(counted)
