@@ -37,14 +37,11 @@ from recommender.kernels.histogram import DAY_S
 from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.histogram import Estimate, HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of, in_both, in_either
+from recommender.policies.histogram import DEFAULT_INTERVAL_S, Estimate, HistogramAggregate
+from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray, IntArray, amounts_of, in_both, in_either
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""
-
-DEFAULT_INTERVAL_S = 60.0
-"""Interval of the default recommender's rounds."""
 
 
 class Engine:
@@ -352,21 +349,23 @@ class Engine:
         situation = assess(self.fleet, groups, *self._cold_starts.arrays(), shared, now_s, options.rails)
         needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
         needs_default |= situation.cpu_needs_experience
-        self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
+        self._query_default(np.flatnonzero(groups.alive & needs_default), situation.evicts, now_s)
         wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
         groups.track_memory_demand(wanted[:, MEMORY], now_s)
         self._situation, self._railed = situation, apply_rails(situation, options.rails)
         self._update_targets(situation, self._railed[-1])
 
-    def _query_default(self, slots: IntArray, now_s: float) -> None:
+    def _query_default(self, slots: IntArray, evicts: BoolArray, now_s: float) -> None:
         """Refresh the default recommender's estimates that are due.
 
         It runs once a minute. With much history an estimate changes slowly: each holds for a tenth of the time that it
-        rests on, and for a minute at most.
+        rests on, and for a minute at most. Where a change evicts, it holds until the next minute of the clock begins.
         """
         groups = self.groups.arrays
-        holds_s = np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * groups.history_days[slots])
-        due = slots[now_s >= groups.default_asked_s[slots] + holds_s]
+        asked_s, days = groups.default_asked_s[slots], groups.history_days[slots]
+        asked_before_s = now_s - np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * days)
+        this_minute_s = now_s - now_s % DEFAULT_INTERVAL_S
+        due = slots[np.where(evicts[slots] & (days > 0.0), asked_s < this_minute_s, asked_s <= asked_before_s)]
         if len(due):
             self._update_histories(due.tolist())
             self.groups.query_default(due, now_s)
@@ -385,6 +384,8 @@ class Engine:
         known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))
         was_advised = ~np.isnan(groups.advised[:, TARGET, CPU])
         stays = situation.silent & was_advised & in_both(groups.published == advised[:, TARGET])
+        # Looking more often than the default recommender would evict pods at peaks that it does not see.
+        stays |= situation.evicts & was_advised & (groups.default_asked_s < self._now_s)
         advised[stays] = groups.advised[stays]
         differs = in_either(advised != groups.advised)
         moved = known & (differs[:, LOWER] | differs[:, TARGET] | differs[:, UPPER])

@@ -13,7 +13,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
 from recommender.kernels.histogram import DAY_S
-from recommender.policies.histogram import HistogramAggregate, HistogramSession
+from recommender.policies.histogram import DEFAULT_INTERVAL_S, HistogramAggregate, HistogramSession
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 from recommender.slots import take_slot
 
@@ -76,6 +76,8 @@ class Groups:
         """Set how the targets of a group are applied."""
         slot = self.slots[group]
         self.history[slot].memory_interval_s = rules.memory_interval_s or None
+        # High samples come sooner among more of them: pods would be evicted when the default recommender does not.
+        self.history[slot].sample_every(DEFAULT_INTERVAL_S if rules.evicts else 0.0)
         for name in _RULES:
             getattr(self.arrays, name)[slot] = getattr(rules, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, FLOOR_BYTES, FLOOR_MILLICORES
 from recommender.records import CPU, MEMORY, Amounts, Block, FloatArray, PolicyOutput
+
+DEFAULT_INTERVAL_S = 60.0
+"""Interval of the default recommender's rounds."""
 
 WINDOW_S = DAY_S  # default length of a memory window, of which the peak is kept
 
@@ -65,9 +69,10 @@ class HistogramSession:
 
     `shared`: session whose histograms this one adds to, as replicas of one workload do.
     `memory_interval_s`: length of a memory window; None for upstream's default.
+    `sample_interval_s`: of the cells of a grid, only the latest known in each such interval counts; 0: all do.
     """
 
-    __slots__ = ("cpu", "histograms", "memory", "state", "window_s")
+    __slots__ = ("_interval", "cpu", "histograms", "memory", "sample_interval_s", "state", "window_s")
 
     def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
         self.window_s = WINDOW_S if memory_interval_s is None else float(memory_interval_s)
@@ -76,6 +81,7 @@ class HistogramSession:
             self.cpu, self.memory = histogram_of(self.histograms, CPU), histogram_of(self.histograms, MEMORY)
         else:
             self.histograms, self.cpu, self.memory = shared.histograms, shared.cpu, shared.memory
+        self.sample_interval_s, self._interval = 0.0, -math.inf
         self.state = np.zeros(kernel.N_STATE)
         self.state[[kernel.WINDOW_END_S, kernel.IN_FORCE_CPU, kernel.IN_FORCE_MEMORY]] = np.nan
 
@@ -91,7 +97,18 @@ class HistogramSession:
 
     def observe_grid(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
         """Add the use in successive cells of a grid, float64 (n, 2), NaN in gaps, without deciding."""
+        if self.sample_interval_s > step_s:
+            usage = self._once_per_interval(usage, first_cell, step_s)
         kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
+
+    def _once_per_interval(self, usage: FloatArray, first_cell: int, step_s: float) -> FloatArray:
+        """The same with NaN in all cells that do not count."""
+        known, kept = np.flatnonzero(~np.isnan(usage[:, CPU])), np.full_like(usage, np.nan)
+        if len(known):
+            intervals = np.ceil((first_cell + known) * step_s / self.sample_interval_s)
+            latest = known[(np.diff(intervals, append=np.inf) != 0.0) & (intervals != self._interval)]
+            kept[latest], self._interval = usage[latest], float(intervals[-1])
+        return kept
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
         """Add the memory that a container OOM-killed at `at_s` is assumed to have needed, including the bump."""
@@ -138,11 +155,19 @@ class HistogramAggregate:
         self.past = past or HistogramSession()
         self._sessions: dict[object, HistogramSession] = {}
         self.memory_interval_s: float | None = None
+        self.sample_interval_s = 0.0
+
+    def sample_every(self, interval_s: float) -> None:
+        """Set the `sample_interval_s` of all sessions, present and to come."""
+        self.sample_interval_s = interval_s
+        for session in self._sessions.values():
+            session.sample_interval_s = interval_s
 
     def session(self, who: object) -> HistogramSession:
         """The session of one container, which adds to the shared histograms."""
         if who not in self._sessions:
-            self._sessions[who] = HistogramSession(self.past, self.memory_interval_s)
+            session = self._sessions[who] = HistogramSession(self.past, self.memory_interval_s)
+            session.sample_interval_s = self.sample_interval_s
         return self._sessions[who]
 
     def leave(self, who: object) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.kills import bumped_memory_bytes
-from recommender.policies.histogram import NO_FLOORS, HistogramSession
+from recommender.policies.histogram import DEFAULT_INTERVAL_S, NO_FLOORS, HistogramSession
 from recommender.records import Block, FloatArray
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
 
-INTERVAL_S = 60.0
 NO_POSITIONS = np.array([], np.int64)
 
 
@@ -36,7 +35,7 @@ class Default(SimulatedRecommender):
             record_oom(self._sessions[number], now_s, had_bytes)
         for number in observed.round.ended:
             del self._sessions[number]
-        minute = now_s // INTERVAL_S
+        minute = now_s // DEFAULT_INTERVAL_S
         if minute == self._minute:
             return Recommended()
         self._minute = minute

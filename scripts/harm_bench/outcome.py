@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
 import benches
-from harm_bench.playing import HOUR_S, START_S, TICK_S, Contender, Play
-from harm_bench.simulated.pods import Tally, UpdateMode
+from harm_bench.playing import CONTENDERS, HOUR_S, START_S, TICK_S, Contender, Play
+from harm_bench.simulated.pods import Tally, UpdateMode, Workload
 from harm_bench.worlds import WORLDS, Cell, World, cells_of, workload_of
 from recommender.records import CPU, MEMORY, RESOURCES
 
-ROUND_S = 60.0
-"""Interval between rounds of either recommender; ours would do four in that time by default."""
-
 COUNTED_HARMS = ("evictions", "kills", "restarts", "failed_jobs")
 """Counts that may not exceed the default recommender's."""
+
+MOST_TIMES = {"job_time": 1.02, "worst_job_time": 1.05}
+"""Most that ours may be, divided by the default's."""
+
+MOST_UPDATES, SAVED_SLACK = 2, 0.01
+"""Most resizes in place, divided by the default's, unless they save this much slack as a share of use."""
+
+MOST_REPLICAS = 1.02
+"""Most container-hours under a HorizontalPodAutoscaler, divided by the default's."""
 
 
 class Task(NamedTuple):
@@ -43,7 +51,7 @@ def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
     world = WORLDS[task.world]
     cells = list(cells_of(world, task.modes))
     workloads = [workload_of(world, cell, number, task.seed) for number, cell in enumerate(cells)]
-    play = Play(task.who, workloads, distort=world.distort, round_s=ROUND_S)
+    play = Play(task.who, workloads, distort=world.distort, scrape_s=world.scrape_s)
     every_s = world.restarts_every_h * HOUR_S
 
     def restart() -> None:
@@ -55,9 +63,16 @@ def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
     outcomes = {}
     for cell, workload in zip(cells, workloads, strict=True):
         days = workload.tallies
+        days[int(world.days)].slowdowns += overdue(workload, play.cluster.now_s)
         whole, later = total(days.values()), total(tally for day, tally in days.items() if day >= 1)
         outcomes[cell] = Outcome(whole, later if later.ran_s else whole)
     return task, outcomes
+
+
+def overdue(workload: Workload, now_s: float) -> tuple[float, ...]:
+    """Slowdown at least of a run that has not ended, but should have."""
+    ran_s = now_s - workload.began_s if workload.kind == "Job" and workload.live else 0.0
+    return (ran_s / workload.runs_for_s,) if ran_s > workload.runs_for_s else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +87,18 @@ class Comparison:
         for name in COUNTED_HARMS:
             if getattr(self.ours.total, name) > getattr(self.default.total, name):
                 yield name.replace("_", " ")
+        default, ours = figures_of(self.default.total), figures_of(self.ours.total)
+        for name, most in MOST_TIMES.items():
+            if ours[name] > most * default[name]:
+                yield name.replace("_", " ")
+        saves = any(ours[name] < default[name] - SAVED_SLACK for name in ("cpu_slack", "memory_slack"))
+        if not saves and ours["updates"] > MOST_UPDATES * default["updates"]:
+            yield "updates"
+        if self.world.horizontal and ours["container_hours"] > MOST_REPLICAS * default["container_hours"]:
+            yield "container hours"
         for i, resource in enumerate(RESOURCES):
-            theirs, ours = (slack_of(self.slack_tally(outcome), i) for outcome in (self.default, self.ours))
-            if (self.world.shape == "steady" and ours > theirs) or (self.world.shape == "phases" and ours >= theirs):
+            theirs, own = (slack_of(self.slack_tally(outcome), i) for outcome in (self.default, self.ours))
+            if (self.world.shape == "steady" and own > theirs) or (self.world.shape == "phases" and own >= theirs):
                 yield f"{resource} slack"
 
     def slack_tally(self, outcome: Outcome) -> Tally:
@@ -105,8 +129,10 @@ def slack_of(tally: Tally, resource: int) -> float:
 
 def figures_of(tally: Tally) -> dict[str, Any]:
     found = {name: count for name, count in asdict(tally).items() if isinstance(count, int)}
-    ran_s = tally.ran_s or 1.0
+    ran_s, slowdowns = tally.ran_s or 1.0, tally.slowdowns or (math.nan,)
     return found | {
+        "job_time": round(fmean(slowdowns), 4),
+        "worst_job_time": round(max(slowdowns), 4),
         "container_hours": round(tally.ran_s / HOUR_S, 2),
         "down_hours": round(tally.down_s / HOUR_S, 3),
         "cpu_below_use": round(tally.below_cpu_s / ran_s, 5),
@@ -116,47 +142,54 @@ def figures_of(tally: Tally) -> dict[str, Any]:
     }
 
 
-COUNTS = {"evictions": "evicted", "kills": "killed", "restarts": "restarted", "failed_jobs": "jobs failed"}
-SHARES = {
-    "cpu_below_use": "CPU below use",
-    "memory_below_use": "memory below use",
-    "cpu_slack": "CPU slack",
-    "memory_slack": "memory slack",
+COLUMNS = {
+    "evictions": ("evicted", "d"),
+    "kills": ("killed", "d"),
+    "restarts": ("restarted", "d"),
+    "failed_jobs": ("jobs failed", "d"),
+    "updates": ("resized in place", "d"),
+    "job_time": ("job time", ".2f"),
+    "worst_job_time": ("worst", ".2f"),
+    "cpu_below_use": ("CPU below use", ".1%"),
+    "memory_below_use": ("memory below use", ".1%"),
+    "cpu_slack": ("CPU slack", ".1%"),
+    "memory_slack": ("memory slack", ".1%"),
 }
+"""Figures in the tables: header, and format of the default's and ours. Job time is relative to that as declared."""
 
 
 def table(compared: Sequence[Comparison], facts: dict[str, Any]) -> Table:
     """A row per world and mode: default / ours; red if ours is worse in a cell."""
-    headers = ("world", "mode", *COUNTS.values(), "resized in place", *SHARES.values(), "cells worse")
+    headers = ("world", "mode", *(header for header, _ in COLUMNS.values()), "cells worse")
     rows = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *headers, text_columns=2)
     last = None
     for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):
-        cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]
         if last not in (None, world):
             rows.add_section()
-        default, ours = _both(cells)
-        worse = {words for one in cells for words in one.worse()}
-        row = [pair(str(default[name]), str(ours[name]), name.replace("_", " ") in worse) for name in COUNTS]
-        row.append(f"{default['updates']} / {ours['updates']}")
-        row += [pair(f"{default[name]:.1%}", f"{ours[name]:.1%}", name.replace("_", " ") in worse) for name in SHARES]
-        rows.add_row(
-            "" if world == last else world, mode, *row, f"{sum(any(one.worse()) for one in cells)} of {len(cells)}"
-        )
+        cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]
+        rows.add_row("" if world == last else world, mode, *_texts(cells, pair))
         last = world
     return rows
 
 
 def markdown(compared: Sequence[Comparison]) -> str:
     """A row per world, all its cells together, for the documents."""
-    headers = ["world", *COUNTS.values(), *SHARES.values(), "cells worse"]
+    headers = ["world", *(header for header, _ in COLUMNS.values()), "cells worse"]
     lines = [headers, ["---", *["---:"] * (len(headers) - 1)]]
     for world in dict.fromkeys(one.world.name for one in compared):
         cells = [one for one in compared if one.world.name == world]
-        default, ours = _both(cells)
-        counts = [f"{default[name]} / {ours[name]}" for name in COUNTS]
-        shares = [f"{default[name]:.1%} / {ours[name]:.1%}" for name in SHARES]
-        lines.append([world, *counts, *shares, f"{sum(any(one.worse()) for one in cells)} of {len(cells)}"])
+        lines.append([world, *_texts(cells, lambda default, ours, _: pair(default, ours, worse=False))])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _texts(cells: Sequence[Comparison], join: Callable[[str, str, bool], str]) -> Iterator[str]:
+    """Yield the texts of a row: each figure of these cells together, and how many of them are worse."""
+    default, ours = (figures_of(total(getattr(one, who).total for one in cells)) for who in CONTENDERS)
+    worse = [list(one.worse()) for one in cells]
+    for name, (_, form) in COLUMNS.items():
+        texts = ["–" if math.isnan(one[name]) else f"{one[name]:{form}}" for one in (default, ours)]
+        yield join(texts[0], texts[1], any(name.replace("_", " ") in words for words in worse))
+    yield f"{sum(map(bool, worse))} of {len(cells)}"
 
 
 def worse_cells(compared: Sequence[Comparison]) -> list[str]:
@@ -166,11 +199,6 @@ def worse_cells(compared: Sequence[Comparison]) -> list[str]:
         for one in compared
         if (worse := list(one.worse()))
     ]
-
-
-def _both(cells: Sequence[Comparison]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Figures of all cells together: the default's, ours."""
-    return figures_of(total(one.default.total for one in cells)), figures_of(total(one.ours.total for one in cells))
 
 
 def _words(one: Comparison, name: str) -> str:

@@ -18,10 +18,12 @@ from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
 from recommender.model import PhaseModel
 from recommender.policies.constraints import SharedLimits
+from recommender.policies.histogram import DEFAULT_INTERVAL_S
 from recommender.records import Amounts
-from recommender.simulate.default import INTERVAL_S
 
 CYCLE_S = 600.0
+PROFILES_PER_ROUND = 4
+"""Fewer PhaseProfiles than shipped, since only a restart reads them, and all are written before."""
 
 
 class Ours:
@@ -54,7 +56,9 @@ class Ours:
 
     def _new_recommender(self) -> Recommender:
         fleet, clock = Fleet(self._model, self._step_s, round(CYCLE_S / self._step_s)), self._cluster.clock
-        return Recommender(self.view, fleet, Options(), SharedLimits(), clock=clock, stopwatch=clock)
+        return Recommender(
+            self.view, fleet, Options(), SharedLimits(), clock, clock, profiles_per_round=PROFILES_PER_ROUND
+        )
 
 
 START_S = 1_699_920_000.0
@@ -63,25 +67,32 @@ START_S = 1_699_920_000.0
 HOUR_S = 3600.0
 
 TICK_S = 15.0
-"""Step of the simulation, and scrape interval of the metrics server."""
+"""Step of the simulation, interval between our rounds, and default scrape interval of the metrics server."""
 
 Contender = Literal["default", "ours"]
+CONTENDERS: tuple[Contender, ...] = ("default", "ours")
 
 
 class Play:
     """One cluster with one recommender. `round_s`: interval between rounds of ours, and the grid of its samples."""
 
     def __init__(
-        self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S
+        self,
+        who: Contender,
+        workloads: Sequence[Workload],
+        *,
+        distort: Distortion = exact,
+        round_s: float = TICK_S,
+        scrape_s: float = TICK_S,
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
-        self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)
+        self._metrics = metrics = Metrics(self.cluster, scrape_s, distort)
         self.recommender: Ours | DefaultRecommender
         if who == "ours":
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)
         else:
             self.recommender = DefaultRecommender(self.cluster, metrics)
-        self._every_s = INTERVAL_S if who == "default" else round_s
+        self._every_s = DEFAULT_INTERVAL_S if who == "default" else round_s
         self.present = True
 
     def until(self, hour: float, after_tick: Callable[[], None] = lambda: None) -> Play:

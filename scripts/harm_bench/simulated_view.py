@@ -24,7 +24,7 @@ from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
+from recommender.records import CPU, ContainerKey, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -37,8 +37,8 @@ class SimulatedView(View):
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics
-        self._workloads = {ObjectKey(w.namespace, w.name): w for w in cluster.workloads}
-        self._vpas = {key: _vpa_of(key, workload) for key, workload in self._workloads.items()}
+        self._workloads: dict[ObjectKey, Workload] = {}
+        self._vpas: dict[ObjectKey, Vpa] = {}
         self._selected: dict[ObjectKey, tuple[int, SelectedPods]] = {}
         self._profiles: dict[ObjectKey, str] = {}
         self._classes: dict[ObjectKey, tuple[str, float]] = {}
@@ -57,14 +57,19 @@ class SimulatedView(View):
     # -- the View ----------------------------------------------------------------------------------------------------
 
     def vpas(self) -> Sequence[Vpa]:
+        self._workloads = {ObjectKey(w.namespace, w.vpa_name): w for w in self._cluster.workloads}
+        before = self._vpas
+        self._vpas = {key: before.get(key) or _vpa_of(key, workload) for key, workload in self._workloads.items()}
         return list(self._vpas.values())
 
     def select(self, vpa: Vpa) -> SelectedPods:
         workload = self._workloads[vpa.key]
         version, selection = self._selected.get(vpa.key, (-1, None))
         if selection is None or version != workload.version:
-            pods = [_pod_of(workload, pod) for pod in workload.pods]
-            selection = SelectedPods(pods, {pod.uid: workload.name for pod in pods})
+            own = [pod for pod in workload.pods if workload.per_run != "VPA" or pod.revision == workload.run]
+            pods = [_pod_of(workload, pod) for pod in own]
+            declared = {spec.name: spec.resources.defaulted().requests for spec in workload.template}
+            selection = SelectedPods(pods, {pod.uid: workload.class_of(pod) for pod in own}, declared=declared)
             self._selected[vpa.key] = workload.version, selection
         return selection
 
@@ -97,6 +102,7 @@ class SimulatedView(View):
             full = any(window.contains(now_s) for window in workload.node.full)
             for pod in workload.live:
                 requested = np.nan_to_num([one.actual.requests for one in pod.containers]).sum(axis=0)
+                requested[CPU] += workload.node.busy_cores
                 cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
                 left[_node_of(workload, pod)] = (0.0, 0.0) if full else (cpu_cores, memory_bytes)
         return left
@@ -144,7 +150,8 @@ class SimulatedView(View):
 
 def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", resource_version: str = "0") -> Vpa:
     vpa = workload.vpa
-    kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.next_run_after_s) else workload.kind
+    repeats = workload.kind == "Job" and math.isfinite(workload.next_run_after_s) and workload.per_run != "VPA"
+    kind = "CronJob" if repeats else workload.kind
     return Vpa(
         key=key,
         uid=f"vpa-{key}",
@@ -152,7 +159,7 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
         created_s=0.0,
         labels={},
         annotations={},
-        target=TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.name),
+        target=TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.vpa_name),
         update_mode=vpa.update_mode,
         recommenders=(NAME,),
         policies=(vpa.policy,),
@@ -165,7 +172,7 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
 def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
     version, kind = OWNERS.get(workload.kind, (API_VERSIONS.get(workload.kind, "apps/v1"), workload.kind))
     owner = OwnerRef(version, kind, f"{workload.name}-{pod.revision}", f"{workload.name}-{pod.revision}")
-    declared = [container.resources for container in workload.containers]
+    declared = [container.resources for container in workload.template]
     resizes = []
     if pod.resize is not None:
         kind = RESIZE_IN_PROGRESS if pod.resize.reason == "Error" else RESIZE_PENDING
@@ -175,7 +182,7 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         key=ObjectKey(workload.namespace, pod.name),
         uid=pod.uid,
         generate_name="",
-        labels={"app": workload.name},
+        labels={"app": workload.vpa_name},
         annotations={},
         owner=owner,
         phase=pod.phase,
@@ -193,7 +200,7 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         resizability=Resizability(
             pod.qos(),
             limits_only=any(np.isnan(one.requests).all() and not np.isnan(one.limits).all() for one in declared),
-            restarts=frozenset[str]().union(*(container.restart_for for container in workload.containers)),
+            restarts=frozenset[str]().union(*(container.restart_for for container in workload.template)),
         ),
         priority_class="",
         has_deadline=False,
@@ -214,7 +221,7 @@ def _container_of(pod: Pod, container: Container) -> ContainerState:
         last, now = (None, end) if pod.finished else (end, None)
     return ContainerState(
         name=container.spec.name,
-        image="image",
+        image=container.spec.image,
         command=(),
         requests=container.actual.requests,
         limits=container.actual.limits,

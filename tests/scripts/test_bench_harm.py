@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from harm_bench.outcome import Comparison, Outcome
+from harm_bench import grid
+from harm_bench.outcome import Comparison, Outcome, overdue
 from harm_bench.playing import START_S, Ours, Play
 from harm_bench.simulated.kubelet import Kill
-from harm_bench.simulated.pods import Resize, Tally
-from harm_bench.worlds import MODES, WORLDS, Cell, cells_of, workload_of
+from harm_bench.simulated.pods import Resize, Resources, Tally
+from harm_bench.worlds import GIB, MODES, WORLDS, Cell, cells_of, workload_of
 from local_cluster.cluster import Cluster
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import DEFERRED
@@ -25,8 +26,8 @@ CELL = Cell("Recreate", "Burstable", "Deployment")
 JOB = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
 
 
-def outcome(slack: float = 0.2, **counts: int) -> Outcome:
-    tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=3600.0, **counts)
+def outcome(slack: float = 0.2, *slowdowns: float, ran_s: float = 3600.0, **counts: int) -> Outcome:
+    tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=ran_s, slowdowns=slowdowns, **counts)
     return Outcome(tally, tally)
 
 
@@ -35,9 +36,38 @@ def worse(world: str, default: Outcome, ours: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize("count", ["evictions", "kills", "restarts", "failed_jobs"])
-def test_one_more_than_the_default_is_worse_and_updates_do_not_count(count: str) -> None:
+def test_one_more_than_the_default_is_worse(count: str) -> None:
     assert worse("leak", outcome(**{count: 2}), outcome(**{count: 3})) == [count.replace("_", " ")]
-    assert worse("leak", outcome(**{count: 2}), outcome(**{count: 2}, updates=50)) == []
+    assert worse("leak", outcome(**{count: 2}), outcome(**{count: 2})) == []
+
+
+def test_twice_as_many_updates_are_worse_only_where_they_save_nothing() -> None:
+    default = outcome(0.2, updates=5)
+    assert worse("leak", default, outcome(0.2, updates=10)) == []
+    assert worse("leak", default, outcome(0.2, updates=11)) == ["updates"]
+    assert worse("leak", default, outcome(0.18, updates=11)) == []
+
+
+def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> None:
+    assert worse("leak", outcome(0.2, 1.0, 1.0), outcome(0.2, 1.04, 1.0)) == []
+    assert worse("leak", outcome(0.2, 1.0, 1.0), outcome(0.2, 1.03, 1.03)) == ["job time"]
+    assert worse("leak", outcome(0.2, 1.0, 1.0, 1.0, 1.0), outcome(0.2, 1.06, 1.0, 1.0, 1.0)) == ["worst job time"]
+    assert worse("leak", outcome(), outcome()) == []  # no run has ended
+
+
+def test_more_replicas_under_a_horizontal_autoscaler_are_worse() -> None:
+    assert worse("HPA, steady", outcome(), outcome(ran_s=3700.0)) == ["container hours"]
+    assert worse("leak", outcome(), outcome(ran_s=3700.0)) == []
+
+
+def test_a_run_that_should_have_ended_counts_as_long_as_it_has_taken() -> None:
+    """Thirty minutes of an endless Job that is to take ten."""
+    world = replace(WORLDS["steady"], run_s=600.0)
+    job = workload_of(world, Cell("Off", "Guaranteed", "Job"), 0, 0)
+    job.containers = [replace(job.containers[0], resources=Resources((1.0, GIB), (0.1, 2 * GIB)))]
+    play = Play("default", [job]).until(0.5)
+    assert overdue(job, play.cluster.now_s) == (pytest.approx(2.95, abs=0.05),)
+    assert overdue(workload_of(world, JOB, 0, 0), play.cluster.now_s) == ()
 
 
 def test_slack_may_equal_the_default_for_steady_loads_and_must_be_less_for_phases() -> None:
@@ -60,8 +90,8 @@ def test_every_mode_qos_class_and_kind_is_played_in_each_world_that_has_them() -
         assert len(set(cells)) == len(cells) > 0
         assert {cell.kind for cell in cells} <= set(world.kinds)
         if world.days == 1 and "Deployment" in world.kinds:
-            assert {cell.mode for cell in cells} == set(MODES)
-            assert len({cell.declares for cell in cells}) == 4
+            assert {cell.mode for cell in cells} >= set(MODES[2:])
+            assert {cell.declares for cell in cells} >= set(world.declares)
         assert {cell.mode for cell in cells_of(world, ("InPlace",))} <= {"InPlace"}
 
 
@@ -125,6 +155,23 @@ def test_both_recommenders_are_printed_side_by_side_and_written(tmp_path: Path) 
     for cell in written["cells"]:
         assert cell["ours"]["container_hours"] == pytest.approx(cell["default"]["container_hours"], rel=0.05)
         assert cell["ours"]["container_hours"] > 0.4
+
+
+def test_the_grid_of_light_and_heavy_jobs_is_printed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One class of each situation, with a minute of light and one of heavy work in a run."""
+    for name, value in {"LEVELS": ((0.2, 0.5),), "LIGHT_MINUTES": (1,), "NOISES": (0.0,)}.items():
+        monkeypatch.setattr(grid, name, value)
+    for name, value in {"HEAVY_S": 60.0, "PARTS": 1, "RUNS": 1}.items():
+        monkeypatch.setattr(grid, name, value)
+    file = tmp_path / "harm.json"
+    done = invoke("bench_harm", "--worlds", "grid", "--jobs", 1, "--json", file)
+    assert "Slowest, ours:" in done.output
+    written = orjson.loads(file.read_bytes())["grid"]
+    for who in ("default", "ours"):
+        assert {run["situation"] for run in written[who]} == {"limits follow", "node full"}
+        assert all(run["slowdown"] >= 1.0 for run in written[who])
 
 
 def test_half_a_minute_on_a_real_control_plane(borrowed: Cluster) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
 
 from harm_bench.simulated import controllers, kubelet
 from harm_bench.simulated.kubelet import Kill
@@ -84,6 +87,22 @@ def clock_ahead(window: Window, by_s: float) -> Distortion:
 
 def negated(window: Window) -> Distortion:
     return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage
+
+
+def dropped(share: float) -> Distortion:
+    """Lose this share of the samples, by chance."""
+    return lambda usage, now_s: None if crc32(f"{usage.pod} {now_s}".encode()) < share * 2**32 else usage
+
+
+def down_every(every_s: float, lasts_s: float, distort: Distortion) -> Distortion:
+    """`distort`, and no samples for the first `lasts_s` of each `every_s` of the clock: the metrics server restarts."""
+    return lambda usage, now_s: None if now_s % every_s < lasts_s else distort(usage, now_s)
+
+
+def meter_noise(share: float, seed: int) -> Distortion:
+    """Multiply measured CPU by normal noise with this standard deviation."""
+    draw = np.random.default_rng(seed).normal
+    return lambda usage, now_s: usage._replace(cpu_cores=usage.cpu_cores * (1.0 + draw(0.0, share)))
 
 
 DAY_S = 86400.0

@@ -10,7 +10,15 @@ import math
 from dataclasses import replace
 
 from harm_bench.simulated.kubelet import fits
-from harm_bench.simulated.pods import Autoscaler, Container, Pod, Resources, Tally, Workload
+from harm_bench.simulated.pods import (
+    Autoscaler,
+    Container,
+    HorizontalAutoscaler,
+    Pod,
+    Resources,
+    Tally,
+    Workload,
+)
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 
 
@@ -76,6 +84,8 @@ def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
     if workload.kind == "Job":
         _reconcile_job(workload, tally, now_s)
         return
+    if workload.horizontal is not None:
+        _scale(workload, workload.horizontal, now_s)
     replicas = workload.replicas_at(now_s)
     revision = sum(now_s >= at_s for at_s in workload.rollouts)
     workload.revision = revision
@@ -87,6 +97,24 @@ def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
     for number in sorted(set(range(replicas)) - {pod.replica for pod in workload.pods}):
         _make(workload, number, now_s)
     _place(workload, now_s)
+
+
+HPA_TOLERANCE = 0.1
+HPA_STABILIZATION_S = 300.0
+
+
+def _scale(workload: Workload, autoscaler: HorizontalAutoscaler, now_s: float) -> None:
+    """Set the number of replicas as a HorizontalPodAutoscaler does: up at once, down to the most of five minutes."""
+    has = [container for pod in workload.live for container in pod.containers if container.running]
+    requested = sum(container.actual.requests[CPU] for container in has)
+    if not requested > 0.0:
+        return
+    ratio = sum(container.used[CPU] for container in has) / requested / autoscaler.target
+    wanted = workload.replicas if abs(ratio - 1.0) <= HPA_TOLERANCE else math.ceil(len(workload.live) * ratio)
+    wanted = min(max(1, wanted), autoscaler.most, max(2 * workload.replicas, workload.replicas + 4))
+    recent = [(at_s, number) for at_s, number in autoscaler.wanted if at_s > now_s - HPA_STABILIZATION_S]
+    autoscaler.wanted = [*recent, (now_s, wanted)]
+    workload.replicas = max(wanted, min(workload.replicas, max(number for _, number in autoscaler.wanted)))
 
 
 def evict(workload: Workload, pod: Pod, tally: Tally) -> None:
@@ -106,7 +134,10 @@ def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
             workload.ended_s = now_s
             tally.failed_jobs += 1
     if now_s >= workload.ended_s + workload.next_run_after_s:
-        workload.run, workload.failed_pods, workload.ended_s = workload.run + 1, 0, math.inf
+        workload.run, workload.failed_pods = workload.run + 1, 0
+        workload.began_s, workload.ended_s = math.nan, math.inf
+        if workload.per_run == "VPA":
+            workload.vpa.recommendation = {}
     if not workload.live and workload.ended_s == math.inf:
         workload.revision = workload.run
         _make(workload, 0, now_s)
@@ -119,8 +150,9 @@ def _make(workload: Workload, replica: int, now_s: float) -> None:
     number = replica if workload.kind == "StatefulSet" else f"{workload.revision}-{workload.made}"
     mutated = workload.vpa.update_mode != "Off"
     containers = []
-    for spec in workload.containers:
-        resources = resources_for(workload.vpa, spec.name, spec.resources) if mutated else spec.resources.defaulted()
+    for spec in workload.template:
+        declared = spec.resources.within(workload.limit_range)
+        resources = resources_for(workload.vpa, spec.name, declared) if mutated else declared.defaulted()
         containers.append(Container(spec, resources, resources, now_s + START_S))
     name, uid = f"{workload.name}-{number}", f"{workload.namespace}-{workload.name}-{workload.made}"
     workload.pods.append(Pod(name, uid, replica, workload.revision, now_s, containers))

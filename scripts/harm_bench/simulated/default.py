@@ -64,7 +64,7 @@ class DefaultRecommender:
             self._aggregates[name][FROM_CHECKPOINT] = HistogramAggregate(past)
 
     def _session(self, workload: Workload, pod: Pod, container: str) -> HistogramSession:
-        found = self._aggregates[Name(workload.namespace, workload.name, container)]
+        found = self._aggregates[Name(workload.namespace, workload.vpa_name, container)]
         return found.setdefault(labels_of(workload, pod), HistogramAggregate()).session(pod.uid)
 
     def _add_sample(self, workload: Workload, pod: Pod, usage: Usage) -> None:
@@ -79,7 +79,7 @@ class DefaultRecommender:
     def _recommend(self, workload: Workload) -> None:
         estimates = {}
         for spec in workload.containers:
-            found = self._aggregates[Name(workload.namespace, workload.name, spec.name)].values()
+            found = self._aggregates[Name(workload.namespace, workload.vpa_name, spec.name)].values()
             sessions = _sessions(found)
             whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
             if workload.pods or whole.samples:

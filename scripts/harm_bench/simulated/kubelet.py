@@ -13,6 +13,9 @@ FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 10.0, 300.0
 BACKOFF_RESET_S = 600.0
 """A run of this length resets the back-off."""
 
+MIN_SHARE_CORES = 0.002
+"""Share of a container without a CPU request: `cpu.shares` is at least 2, of 1024 for a core."""
+
 
 class Kill(NamedTuple):
     """A container killed for memory, or a pod evicted by a node short of memory.
@@ -30,9 +33,8 @@ class Kill(NamedTuple):
 def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: float) -> list[Kill]:
     """Run a pod for the last `elapsed_s` seconds; return kills."""
     kills: list[Kill] = []
-    if pod.phase == "Running" and workload.kind == "Job" and now_s - pod.started_s >= workload.runs_for_s:
-        _end(workload, pod, "Succeeded", now_s)
-        return kills
+    number = pod.revision if workload.kind == "Job" else pod.replica
+    share = 1.0 if workload.horizontal is None else 1.0 / max(1, sum(one.phase == "Running" for one in workload.pods))
     for container in pod.containers:
         if not container.running:
             _start_if_due(workload, pod, container, now_s)
@@ -42,12 +44,14 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: flo
         if any(window.contains(now_s) and age_s >= least_s for window, least_s in container.spec.crashes):
             _stop(workload, pod, container, now_s)
             continue
-        cpu_cores, memory_bytes = wanted = container.spec.use(age_s, now_s, pod.replica)
-        tally.ran(wanted, container.actual.requests, elapsed_s)
-        most_cores, most_bytes = container.actual.limits
-        container.used = (most_cores if most_cores < cpu_cores else cpu_cores), memory_bytes
+        works = workload.kind == "Job" and container is pod.containers[0]
+        at_s = container.done_s + elapsed_s if works else age_s
+        cpu_cores, memory_bytes = container.spec.use(at_s, now_s, number)
+        wanted_cores = share * cpu_cores
+        container.used = min(wanted_cores, _available_cores(container.actual, workload.node)), memory_bytes
+        tally.ran((wanted_cores, memory_bytes), container.used, container.actual.requests, elapsed_s)
         container.cpu_core_seconds += container.used[CPU] * elapsed_s
-        requested_bytes = container.actual.requests[MEMORY]
+        requested_bytes, most_bytes = container.actual.requests[MEMORY], container.actual.limits[MEMORY]
         if memory_bytes > most_bytes or memory_bytes > workload.node.allocatable[MEMORY]:
             kills.append(Kill(workload.namespace, pod.name, container.spec.name, now_s, requested_bytes))
             container.kills += 1
@@ -56,17 +60,46 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: flo
             kills.append(Kill(workload.namespace, pod.name, container.spec.name, now_s, memory_bytes))
             _end(workload, pod, "Failed", now_s)
             break
+        elif works and _work(workload, container, wanted_cores, elapsed_s):
+            tally.slowdowns += (slowdown(workload, container, now_s),)
+            _end(workload, pod, "Succeeded", now_s)
+            break
     tally.kills += len(kills)
     return kills
+
+
+def _available_cores(has: Resources, node: Node) -> float:
+    """Cores that a container can get: its limit; on a node with busy pods also its share by requests."""
+    cores = node.allocatable[CPU] if math.isnan(has.limits[CPU]) else has.limits[CPU]
+    if not node.busy_cores:
+        return cores
+    request = MIN_SHARE_CORES if math.isnan(has.requests[CPU]) else max(MIN_SHARE_CORES, has.requests[CPU])
+    return min(cores, node.allocatable[CPU] * request / (node.busy_cores + request))
+
+
+def _work(workload: Workload, container: Container, wanted_cores: float, elapsed_s: float) -> bool:
+    """Advance a Job by the work that its container did in the last `elapsed_s` seconds; return whether that is all."""
+    declared_cores = _available_cores(container.spec.resources.defaulted(), workload.node)
+    done_s = elapsed_s * container.used[CPU] / wanted_cores
+    container.done_s += done_s
+    container.declared_s += done_s * max(1.0, wanted_cores / declared_cores)
+    return container.done_s >= workload.runs_for_s
+
+
+def slowdown(workload: Workload, container: Container, now_s: float) -> float:
+    """Time that a Job has taken, from the start of its first pod, divided by that of its work as declared."""
+    return (now_s - workload.began_s) / container.declared_s
 
 
 def _start_if_due(workload: Workload, pod: Pod, container: Container, now_s: float) -> None:
     if now_s < container.starts_s:
         return
     container.running, container.started_s = True, now_s
-    container.cpu_core_seconds = 0.0
+    container.cpu_core_seconds = container.done_s = container.declared_s = 0.0
     if pod.phase == "Pending":
         pod.phase, pod.started_s = "Running", now_s
+    if math.isnan(workload.began_s):
+        workload.began_s = now_s
     workload.version += 1
 
 
@@ -131,19 +164,18 @@ def resize(workload: Workload, pod: Pod, tally: Tally, now_s: float) -> None:
     workload.version += 1
 
 
-def fits(pod: Pod, node: Node) -> bool:
-    """Whether the requests of a pod's spec fit on a node."""
-    return all(
-        sum(c.desired.requests[i] for c in pod.containers if c.desired.requests[i] >= 0.0) <= node.allocatable[i]
-        for i in (CPU, MEMORY)
-    )
+def fits(pod: Pod, node: Node, busy_cores: float = 0.0) -> bool:
+    """Whether the requests of a pod's spec fit on a node, beside others of `busy_cores`."""
+    requests = [[max(0.0, c.desired.requests[i]) for c in pod.containers] for i in (CPU, MEMORY)]  # NaN gives 0
+    cores, memory_bytes = map(sum, requests)
+    return busy_cores + cores <= node.allocatable[CPU] and memory_bytes <= node.allocatable[MEMORY]
 
 
 def _obstacle(pod: Pod, node: Node, now_s: float) -> Obstacle | None:
     if not fits(pod, node):
         return "Infeasible"
     raises = any(c.desired.requests[i] > c.actual.requests[i] for c in pod.containers for i in (CPU, MEMORY))
-    if raises and any(window.contains(now_s) for window in node.full):
+    if raises and (any(window.contains(now_s) for window in node.full) or not fits(pod, node, node.busy_cores)):
         return "Deferred"
     if any(container.desired.limits[MEMORY] < container.used[MEMORY] for container in pod.containers):
         return "Error"

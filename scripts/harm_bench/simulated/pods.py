@@ -31,6 +31,7 @@ class Tally:
     `ran_s`, `below_cpu_s`, `below_memory_s`: Container-seconds in total, and those with demand above 1.05 times the
         request.
     `used`, `reserved`, `slack`: Core-seconds and byte-seconds; slack is requested but unused.
+    `slowdowns`: Time of each finished run of a Job, divided by what its work takes with the declared resources.
     """
 
     evictions: int = 0
@@ -45,17 +46,18 @@ class Tally:
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    slowdowns: tuple[float, ...] = ()
 
-    def ran(self, wanted: Amounts, requests: Amounts, elapsed_s: float) -> None:
-        """Add a container that ran for `elapsed_s` with this demand and these requests (NaN: none)."""
+    def ran(self, wanted: Amounts, used: Amounts, requests: Amounts, elapsed_s: float) -> None:
+        """Add a container that ran for `elapsed_s` with this demand, use, and these requests (NaN: none)."""
         self.ran_s += elapsed_s
         self.below_cpu_s += elapsed_s * (wanted[CPU] > requests[CPU] * VIOLATION_TOLERANCE)
         self.below_memory_s += elapsed_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
         for i in (CPU, MEMORY):
-            self.used[i] += wanted[i] * elapsed_s
+            self.used[i] += used[i] * elapsed_s
             if requests[i] >= 0.0:
                 self.reserved[i] += requests[i] * elapsed_s
-                self.slack[i] += max(0.0, requests[i] - wanted[i]) * elapsed_s
+                self.slack[i] += max(0.0, requests[i] - used[i]) * elapsed_s
 
     def __add__(self, other: Tally) -> Tally:
         both = Tally()
@@ -75,7 +77,10 @@ Obstacle = Literal["Deferred", "Infeasible", "Error"]
 """Full node, node too small, memory limit below use."""
 
 Use = Callable[[float, float, int], Amounts]
-"""(age of the run and time in seconds, replica number) -> cores and bytes."""
+"""(age of the run and time in seconds, number of the replica or of the Job's run) -> cores and bytes.
+
+The age of a Job is the work that it has done: the seconds that this takes with all the CPU that it demands.
+"""
 
 NONE: Amounts = (math.nan, math.nan)
 
@@ -92,6 +97,10 @@ class Resources(NamedTuple):
             limit if math.isnan(request) else request for request, limit in zip(self.requests, self.limits, strict=True)
         )
         return Resources((cpu, memory), self.limits)
+
+    def within(self, limit_range: Resources) -> Resources:
+        """With the defaults of a LimitRange, if nothing is declared."""
+        return limit_range if qos_of([self]) == "BestEffort" else self
 
 
 class Window(NamedTuple):
@@ -111,6 +120,7 @@ class ContainerSpec:
     `use`: Demand.
     `restart_for`: Resources whose change restarts it (`resizePolicy: RestartContainer`).
     `crashes`: (window, seconds): within the window, a run that is this old ends with an error.
+    `image`: Names the program.
     """
 
     name: str
@@ -118,6 +128,7 @@ class ContainerSpec:
     use: Use
     restart_for: frozenset[str] = frozenset()
     crashes: tuple[tuple[Window, float], ...] = ()
+    image: str = "image"
 
 
 FREE = ContainerPolicy("*")
@@ -146,6 +157,7 @@ class Container:
     `last_kill_s`: Age of the last run when it was killed for memory; NaN if it ended otherwise (`lastState`).
     `backoff_s`: Back-off before the next restart.
     `used`, `cpu_core_seconds`: Cores and bytes now, zero while it does not run; CPU time of the present run.
+    `done_s`, `declared_s`: Jobs: work done in the present run, and how long that takes with the declared resources.
     """
 
     spec: ContainerSpec
@@ -161,6 +173,8 @@ class Container:
     backoff_s: float = 10.0
     used: Amounts = (0.0, 0.0)
     cpu_core_seconds: float = 0.0
+    done_s: float = 0.0
+    declared_s: float = 0.0
 
 
 class Resize(NamedTuple):
@@ -200,25 +214,46 @@ class Node:
     `allocatable`: Cores and bytes.
     `full`: Windows without room to raise requests: the kubelet defers resizes.
     `evicts`: Whether memory is short: pods that use more than they request are evicted.
+    `busy_cores`: Requests of other pods, which use all the CPU that they get: CPU is divided by requests.
     """
 
     allocatable: Amounts = (32.0, 128 * 2.0**30)
     full: tuple[Window, ...] = ()
     evicts: bool = False
+    busy_cores: float = 0.0
+
+
+@dataclass(slots=True)
+class HorizontalAutoscaler:
+    """A HorizontalPodAutoscaler on CPU, which keeps use at `target` as a share of requests.
+
+    `most`: Largest number of replicas.
+    `wanted`: (time in seconds, number of replicas) of the last five minutes.
+    """
+
+    target: float
+    most: int
+    wanted: list[tuple[float, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class Workload:
     """A controller with its pods, and the VPA for it.
 
-    `runs_for_s`: Jobs: age at which a pod succeeds.
+    `containers`: Those of the template; a Job's first one does its work.
+    `other`: Jobs: (n, containers): every n-th run has these, which are another program.
+    `per_run`: Jobs: whether each run is a workload class of its own, or has a VPA of its own within one class.
+    `horizontal`: Sets the number of replicas, which share the load: use is that of all of them.
+    `limit_range`: What containers get that declare nothing (a LimitRange).
+    `runs_for_s`: Jobs: work of a run, at the end of which its pod succeeds.
     `next_run_after_s`: Jobs: time from the end of a run to the next one of the class; infinite for never.
     `backoff_limit`: Jobs: number of failed pods that is tolerated.
     `restarts_in_place`: Jobs: whether failed containers are restarted within their pod (`restartPolicy: OnFailure`).
     `scales`: (time in seconds, number of replicas from then on).
     `rollouts`: Times of new revisions of the template: pods are replaced one by one.
     `run`: Jobs: number of the present run.
-    `failed_pods`, `ended_s`: Present Job: number of failed pods, and time of its end; infinite while it runs.
+    `failed_pods`: Present Job: number of failed pods.
+    `began_s`, `ended_s`: Present Job: start of its first container, NaN before; its end, infinite while it runs.
     `version`: Changes with every change that a watch of its pods would show.
     `tallies`: What happened, by day.
     """
@@ -230,6 +265,10 @@ class Workload:
     containers: Sequence[ContainerSpec]
     vpa: Autoscaler
     node: Node = field(default_factory=Node)
+    other: tuple[int, Sequence[ContainerSpec]] | None = None
+    per_run: Literal["", "class", "VPA"] = ""
+    horizontal: HorizontalAutoscaler | None = None
+    limit_range: Resources = field(default_factory=Resources)
     runs_for_s: float = math.inf
     next_run_after_s: float = math.inf
     backoff_limit: int = 0
@@ -239,6 +278,7 @@ class Workload:
     revision: int = 0
     run: int = 0
     failed_pods: int = 0
+    began_s: float = math.nan
     ended_s: float = math.inf
     made: int = 0
     version: int = 0
@@ -248,6 +288,18 @@ class Workload:
     @property
     def live(self) -> list[Pod]:
         return [pod for pod in self.pods if not pod.finished]
+
+    @property
+    def template(self) -> Sequence[ContainerSpec]:
+        """Containers of new pods."""
+        return self.other[1] if self.other is not None and (self.run + 1) % self.other[0] == 0 else self.containers
+
+    @property
+    def vpa_name(self) -> str:
+        return f"{self.name}-{self.run}" if self.per_run == "VPA" else self.name
+
+    def class_of(self, pod: Pod) -> str:
+        return f"{self.name}-{pod.revision}" if self.per_run == "class" else self.name
 
     def replicas_at(self, now_s: float) -> int:
         return next((number for at_s, number in reversed(self.scales) if now_s >= at_s), self.replicas)

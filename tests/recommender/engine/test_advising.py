@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from recommender.engine.keys import Group, Rules
+from recommender.engine.keys import Group, Kill, Rules
 from recommender.engine.seen import GroupStart, Memory
 from recommender.policies.histogram import HistogramAggregate
 from recommender.records import Amounts
 from tests.recommender.engine.driver import EngineDriver
-from tests.recommender.engine.worked import MAIN, MARGIN, NOTHING, NOW_S, SIDE, with_history
+from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOTHING, NOW_S, SIDE, instance, with_history
 
 
 class KnownHistory(Memory):
@@ -57,6 +57,26 @@ def test_where_a_change_evicts_the_target_stays_while_its_bounds_hardly_move() -
     driver.steps(4, sample_interval_s=15.0)
     assert queried_s(driver) == before_s + 60.0
     assert driver.targets[MAIN] is target
+
+
+def test_where_a_change_evicts_a_target_moves_as_a_minute_of_the_clock_begins_or_after_a_kill() -> None:
+    """Memory grows in each of the rounds, which are ten seconds after a full minute, and then every fifteen."""
+    driver, moved_s = EngineDriver(KnownHistory(with_history(0.5, 1.0))), set()
+    driver.groups = {MAIN: Rules(evicts=True)}
+    driver.steps(8, sample_interval_s=15.0)
+    for number in range(24):
+        before = driver.targets[MAIN]
+        driver.usage[instance()] = (0.5, 1.0 + 0.5 * number)
+        driver.step(sample_interval_s=15.0)
+        if driver.targets[MAIN] is not before:
+            moved_s.add(driver.now_s % 60.0)
+    assert moved_s == {10.0}
+    driver.steps(2, sample_interval_s=15.0)
+    before = driver.targets[MAIN]
+    driver.kills = [Kill(MAIN, instance(), driver.now_s, 20 * GIB)]
+    driver.step(sample_interval_s=15.0)
+    assert driver.now_s % 60.0 != 10.0
+    assert driver.targets[MAIN] is not before
 
 
 def test_a_group_whose_memory_is_unknown_has_no_target() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Block, FloatArray
@@ -79,6 +80,24 @@ def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() ->
     aggregate.session("a").observe_oom(120.0, 1200 * 2**20)
     aggregate.leave("a")
     assert estimate_of(aggregate)[1].tolist() == [0.0, 1470157273]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "looks", "counted"),
+    [([], 5, [0, 4, 7]), ([4], 5, [0, 3, 7]), ([0, 5, 6, 7], 5, [4]), ([], 3, [0, 2, 7]), ([], 8, [0, 4, 7])],
+)
+def test_of_the_cells_in_a_minute_only_the_latest_known_counts(gaps: list[int], looks: int, counted: list[int]) -> None:
+    """Eight cells of 15 s from a full minute on: a look at the next one, after four more, counts that as the latest."""
+    usage, others = np.random.default_rng(0).uniform((0.1, 1e8), (2.0, 4e9), (8, 2)), np.full((8, 2), np.nan)
+    usage[gaps] = np.nan
+    others[counted] = usage[counted]
+    thinned, expected = HistogramAggregate(), HistogramAggregate()
+    thinned.sample_every(60.0)
+    thinned.session("a").observe_grid(usage[:looks], 4_000_000, 15.0)
+    thinned.session("a").observe_grid(usage[looks:], 4_000_000 + looks, 15.0)
+    expected.session("a").observe_grid(others, 4_000_000, 15.0)
+    np.testing.assert_array_equal(estimate_of(thinned), estimate_of(expected))
+    assert thinned.samples == len(counted)
 
 
 def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harm_bench.simulated.cluster import Metrics, clock_ahead, negated, outage
+from harm_bench.simulated.cluster import Metrics, clock_ahead, down_every, dropped, meter_noise, negated, outage
 from harm_bench.simulated.controllers import resources_for
-from harm_bench.simulated.pods import NONE, Autoscaler, Node, Resources, Window
-from harm_bench.worlds import noisy, phases, steady, wave
+from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, HorizontalAutoscaler, Node, Resources, Window
+from harm_bench.worlds import noisy, phases, steady, step, wave
 from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
+    DECLARED,
     GIB,
     HAS,
     MIDNIGHT_S,
@@ -119,6 +121,53 @@ def test_a_resize_restarts_a_container_only_for_resources_that_require_it() -> N
     assert {container.restarts for pod in web.pods for container in pod.containers} == {1}
 
 
+# -- work ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_as_slow_as_the_cpu_that_it_lacks_and_ends_when_its_work_is_done() -> None:
+    """Ten minutes of work at 0.5 cores: with 0.25 it takes twenty."""
+    for cores, slowdown in ((1.0, 1.0), (0.25, 2.0)):
+        job = workload("Initial", LIMITED, kind="Job", replicas=1, runs_for_s=600.0)
+        recommend(job, (cores, GIB))
+        cluster_of(job, minutes=30.0)
+        assert tally_of(job).slowdowns == (pytest.approx(slowdown),)
+        assert tally_of(job).used[CPU] == pytest.approx(300.0)
+
+
+def test_a_killed_job_begins_its_work_again_and_all_of_the_time_counts() -> None:
+    """Six minutes are lost, and a tick until its next pod is made and another until it starts."""
+    grows = phases([(345.0, (0.5, 0.5 * GIB)), (math.inf, (0.5, 2 * GIB))])
+    job = workload("Initial", LIMITED, grows, kind="Job", replicas=1, runs_for_s=600.0, backoff_limit=1)
+    cluster = cluster_of(job, minutes=5.0)
+    recommend(job, (1.0, 3 * GIB))
+    wait(cluster, 20.0)
+    assert tally_of(job).kills == 1
+    assert tally_of(job).slowdowns == (pytest.approx((600.0 + 360.0 + 15.0) / 600.0),)
+
+
+def test_busy_pods_of_a_node_leave_a_container_its_share_by_requests() -> None:
+    """Of eight cores with 7.5 busy, a request of 0.5 gets a half, and one of 0.25 a bit more than a quarter."""
+    node = Node((8.0, 8 * GIB), busy_cores=7.5)
+    for request, used in ((0.5, 0.5), (0.25, 8.0 * 0.25 / 7.75), (math.nan, 8.0 * 0.002 / 7.502)):
+        web = workload("Off", Resources((request, GIB)), steady(2.0, 0.5 * GIB), replicas=1, node=node)
+        cluster_of(web)
+        assert web.pods[0].containers[0].used[CPU] == pytest.approx(used)
+
+
+def test_beside_busy_pods_a_resize_waits_for_room() -> None:
+    web = workload("InPlace", replicas=1, min_replicas=1, node=Node((8.0, 8 * GIB), busy_cores=7.0))
+    cluster = cluster_of(web)
+    recommend(web, (0.5, GIB))
+    wait(cluster, 2.0)
+    recommend(web, (1.0, GIB))
+    wait(cluster, 2.0)
+    assert tally_of(web).updates == 2
+    recommend(web, (1.1, GIB))
+    wait(cluster, 2.0)
+    assert web.pods[0].resize is not None
+    assert web.pods[0].resize.reason == "Deferred"
+
+
 # -- controllers -----------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +186,55 @@ def test_an_evicted_pod_fails_a_job_with_a_backoff_limit_of_zero() -> None:
         wait(cluster, 3.0)
         assert (tally_of(job).evictions, tally_of(job).failed_jobs) == (1, failed)
         assert len(job.live) == 1 - failed
+
+
+def test_every_fourth_run_of_a_job_is_another_program() -> None:
+    other = ContainerSpec("main", DECLARED, steady(0.25, GIB / 4), image="other")
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=300.0, next_run_after_s=60.0, other=(4, [other]))
+    cluster, images = cluster_of(job), {}
+    while job.run < 5:
+        cluster.step()
+        images |= {pod.revision: pod.containers[0].spec.image for pod in job.pods}
+    assert [images[run] for run in range(5)] == [*["image"] * 3, "other", "image"]
+
+
+def test_a_vpa_for_each_run_starts_without_a_recommendation() -> None:
+    job = workload(kind="Job", replicas=1, runs_for_s=300.0, next_run_after_s=60.0, per_run="VPA")
+    cluster = cluster_of(job)
+    recommend(job, (2.0, 2 * GIB))
+    assert job.vpa_name == "web-0"
+    while job.run < 1:
+        cluster.step()
+    assert (job.vpa_name, job.vpa.recommendation) == ("web-1", {})
+    assert requests_of(job)[-1] == HAS
+
+
+def test_a_job_with_a_sidecar_ends_when_its_first_container_has_done_its_work() -> None:
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=300.0)
+    job.containers = [*job.containers, ContainerSpec("sidecar", DECLARED, steady(0.02, GIB / 16))]
+    cluster_of(job, minutes=10.0)
+    assert tally_of(job).slowdowns == (1.0,)
+    assert tally_of(job).used[CPU] == pytest.approx(300.0 * 0.5 + 285.0 * 0.02)  # the sidecar's last tick is cut off
+
+
+def test_a_limit_range_gives_resources_to_containers_that_declare_nothing() -> None:
+    default = Resources((0.5, GIB), (2.0, 4 * GIB))
+    for declared, has in ((Resources(), default), (LIMITED, LIMITED)):
+        web = workload("Off", declared, limit_range=default)
+        cluster_of(web)
+        assert {container.actual for pod in web.pods for container in pod.containers} == {has}
+
+
+def test_a_horizontal_autoscaler_keeps_use_at_its_share_of_requests_and_shrinks_after_five_minutes() -> None:
+    """Two cores at 60 % of a core each need four replicas; one core needs two."""
+    web = workload("Off", use=step((2.0, GIB / 2), (1.0, GIB / 2), MIDNIGHT_S + 1800.0))
+    web.horizontal = HorizontalAutoscaler(0.6, 10)
+    cluster = cluster_of(web, minutes=30.0)
+    assert len(web.live) == 4
+    wait(cluster, 4.0)
+    assert len(web.live) == 4
+    wait(cluster, 4.0)
+    assert len(web.live) == 2
 
 
 def test_a_rollout_replaces_all_pods_one_by_one() -> None:
@@ -197,6 +295,29 @@ def test_faults_of_metrics_apply_only_within_their_window() -> None:
             if window.contains(cluster.now_s):
                 assert matches(usage, cluster.now_s)
         assert {one.timestamp_s for one in usage} == {cluster.now_s}
+
+
+def test_noise_of_the_meter_changes_what_is_measured_and_not_what_is_used() -> None:
+    cluster = cluster_of(web := workload("Off", replicas=1))
+    metrics, measured = Metrics(cluster, distort=meter_noise(0.02, 0)), []
+    for _ in range(200):
+        cluster.step()
+        metrics.scrape()
+        measured += [usage.cpu_cores for usage in metrics.read()]
+    assert web.pods[0].containers[0].used[CPU] == 0.5
+    assert np.mean(measured) == pytest.approx(0.5, rel=0.005)
+    assert np.std(measured) == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_share_of_the_samples_is_dropped_and_none_comes_while_the_metrics_server_restarts() -> None:
+    cluster = cluster_of(workload("Off", replicas=1))
+    metrics, times_s = Metrics(cluster, distort=down_every(600.0, 120.0, dropped(0.25))), set()
+    for _ in range(2000):
+        cluster.step()
+        metrics.scrape()
+        times_s |= {usage.timestamp_s for usage in metrics.read()}
+    assert min(at_s % 600.0 for at_s in times_s) == 120.0
+    assert len(times_s) / 2000 == pytest.approx(0.8 * 0.75, rel=0.05)
 
 
 # -- properties ------------------------------------------------------------------------------------------------------
