@@ -348,7 +348,7 @@ _resampled = lru_cache(maxsize=4096)(resampled)
 
 
 # constant texts: if the reason changed between attempts, the scheduler would retry without a pause
-MEMORY_REASON = "forecast memory exceeds the limit in the coming cycle"
+MEMORY_REASON = "forecast memory exceeds the limit while the pod would run"
 CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
 RESERVED_ELSEWHERE = "another node is reserved for this gang member"
 RESERVED_FOR_GANG = "free capacity is reserved for a gang"

@@ -1,4 +1,5 @@
-"""Refuses the nodes that would be overloaded in the coming cycle according to the forecast."""
+"""Refuses the nodes that would be overloaded according to the forecast: in memory while the pod would run, as a
+shortage kills, and in CPU in the coming cycle."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ class Refusals(NamedTuple):
 
 
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
-    """Which nodes are refused, and why; guessed use, of the pod or of pods on a node, is no reason. `freed`: (3, cells,
-    m) cores, bytes and variance of CPU use that evictions free on each node; infinite if unknown."""
+    """Which nodes are refused, and why; guessed use, of the pod or of pods on a node, is no reason. `freed`: (3,
+    cells + `LATER`, m) cores, bytes and variance of CPU use that evictions free on each node; infinite if unknown."""
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
     found: dict[str, NDArray[np.bool_]] = {}
@@ -57,14 +58,19 @@ def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = No
 
 
 def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | None) -> Floats:
-    """(m,): peak memory use of each node with the pod, as a share of allocatable."""
-    snapshot = request.snapshot
-    cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), request.per_unit[MEMORY]
-    used = request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]
+    """(m,): peak memory use of each node while the pod runs, as a share of allocatable."""
+    snapshot, per_unit = request.snapshot, request.per_unit[MEMORY]
+    cells, later = snapshot.grid.cells, request.later_demand
+    now, then = (int(np.flatnonzero(of)[-1]) + 1 if of.any() else 0 for of in (request.demand[MEMORY], later))
+    used = request.load[MEMORY, :now] + request.demand[MEMORY, :now, None]
+    if then:
+        used = np.vstack([used, request.at_nodes(snapshot.later)[:then] + later[:then, None].astype(np.float32)])
+    if not len(used):
+        return np.zeros_like(per_unit)
     if freed is None:
         shares = np.maximum.reduce(used) * per_unit
     else:
-        gone = freed[MEMORY, :cells]
+        gone = np.vstack([freed[MEMORY, :now], freed[MEMORY, cells : cells + then]])
         left = used * per_unit - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
         shares = left.max(axis=0)
     guessed = request.at_nodes(snapshot.guessed)[MEMORY] + request.footprint.guessed[MEMORY]

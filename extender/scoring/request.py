@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.curves import Curve
+from extender.pods.curves import LATER, Curve
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
 from extender.view.devices import Floats
@@ -24,6 +24,12 @@ ROUNDING_TOLERANCE = 1e-4  # a pod that fits exactly must fit, in spite of singl
 def _expected_demand(curve: Curve, cells: int) -> Floats:
     """(2, cells): expected demand from the start on; cached, as pods of one job share a curve."""
     return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
+
+
+@lru_cache(maxsize=4096)
+def _later_demand(curve: Curve, cells: int, passed: int) -> Floats:
+    """(`LATER`,): memory after the horizon, by windows of `Snapshot.later`; `passed`: cells of the present one."""
+    return curve.later_memory(cells - passed, cells, cells)[:LATER]
 
 
 @dataclass(eq=False)  # not frozen, which would make construction several times slower
@@ -44,6 +50,12 @@ class PlacementRequest:
         self.demand = _expected_demand(self.footprint.curve, snapshot.grid.cells)
         self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
         self.per_unit = self.at_nodes(snapshot.per_unit)
+
+    @property
+    def later_demand(self) -> Floats:
+        """(`LATER`,): largest memory of the pod in the windows of `Snapshot.later`."""
+        cells = self.snapshot.grid.cells
+        return _later_demand(self.footprint.curve, cells, self.snapshot.first_cell % cells)
 
     @property
     def learned(self) -> bool:

@@ -65,6 +65,7 @@ class Snapshot:
     guessed: Floats
     load: Floats  # (2, cells, n): forecast use of the pods on each node, including those just advised
     variance: Floats  # (first cells, n), cores squared: variance of their CPU use; empty if no limit needs it
+    later: Floats  # (`LATER`, n): largest forecast memory in each of the horizons after the present one, by the clock
     categories: Floats  # (3, n): number of training pods by category
     learned: Floats  # (n,): number of pods with learned demand
     data: Mapping[str, Floats]  # data set -> (n,) share of it stored on each node

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.gangs.ledger import Ledger
@@ -29,6 +29,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Throttled
 from recommender.cluster.objects.quantities import quantities_of
 from recommender.records import CPU, NO_LIMITS, Amounts
+from tests.examples import at_most
 from tests.extender.gangs.herds import node, pod_json
 from tests.extender.moves.fakes import FakeApi, FakeReflector
 from tests.extender.moves.trainings import ADMITTED, job_json
@@ -164,7 +165,7 @@ def test_a_job_whose_eviction_was_delayed_stays_if_the_room_reserved_for_it_was_
 
 
 @pytest.mark.long
-@settings(max_examples=20)
+@at_most(20)
 @given(
     declared=st.floats(0.5, 12.0),
     used=st.floats(0.5, 12.0),
