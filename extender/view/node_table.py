@@ -264,4 +264,17 @@ class NodeTable:
         names = tuple(node.name for node in self._nodes)
         if names != self._names.names:
             self._names = NameTable(names)
-        return {"table": self._names, "allocatable": allocatable, "per_unit": per_unit, "data": data}
+        sizes = _sizes(allocatable, known)
+        return {"table": self._names, "allocatable": allocatable, "per_unit": per_unit, "sizes": sizes, "data": data}
+
+
+def _sizes(allocatable: Floats, known: NDArray[np.bool_]) -> Floats:
+    """(n,): size of each node relative to the median one, by the scarcer of CPU and memory; 1 if unknown. In steps of a
+    tenth: nodes of one type differ a little, which must not decide between them."""
+    ratios = np.full(allocatable.shape, np.inf)
+    for ratio, amounts, there in zip(ratios, allocatable, known, strict=True):
+        if there.any():
+            ratio[there] = amounts[there] / np.median(amounts[there])
+    scarcer = np.minimum(*ratios)
+    steps: Floats = 1.1 ** np.rint(np.log(np.where(np.isfinite(scarcer), scarcer, 1.0)) / math.log(1.1))
+    return steps

@@ -60,6 +60,7 @@ class Snapshot:
     # allocatable, requested, guessed: (2, n): cpu_cores and memory_bytes. `requested` is as counted by the scheduler;
     # `guessed` is the part of the load that is neither learned, requested nor measured
     allocatable: Floats
+    sizes: Floats  # (n,): size of each node relative to the median one
     per_unit: Floats  # (2, n): 1 / allocatable; 0 if unknown, so that such nodes are never overloaded
     requested: Floats
     guessed: Floats

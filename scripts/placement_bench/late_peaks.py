@@ -1,7 +1,7 @@
 """Jobs that evaluate late, with requests that cover what they need soon, on simulated nodes without servers.
 
-A job needs little memory for twenty to thirty minutes, then much for some minutes while it evaluates. The requests of its
-class cover the coming cycle, as the recommender's do, so requests alone put together what will not fit later.
+A job needs little memory for twenty to thirty minutes, then much for some minutes while it evaluates. Shrunk requests
+cover the coming ten minutes of its class, as the recommender's do, so they put together what will not fit later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEARNED_RUNS = 5
 class Job:
     name: str
     kind: int
-    memory_gib: Sequence[float]  # by minute since its start
+    memory_gib: list[float]  # by minute since its start
     asked_min: int  # when it came, or was killed
     started_min: int = -1
     node: int = -1
@@ -103,7 +103,7 @@ class Play:
                 changed(job, minute)
 
     def _kill(self, node: int, minute: int, changed: Callable[[Job, int], None]) -> None:
-        """While a node lacks memory, its kubelet evicts the pod that uses most beyond its request; its job starts over."""
+        """While a node lacks memory, its kubelet evicts the pod that exceeds its request most; its job starts over."""
         there = [job for job in self.running if job.node == node]
         used = {job.name: job.memory_gib[minute - job.started_min] for job in there}
         while there and sum(used[job.name] for job in there) > NODE_GIB:
@@ -121,12 +121,13 @@ class Play:
         job.attempt += 1
 
 
-def _run(evaluates_min: int, chance: np.random.Generator) -> np.ndarray:
-    """(minutes,): GiB of one run."""
+def _run(evaluates_min: int, chance: np.random.Generator) -> list[float]:
+    """GiB of one run by minute."""
     begin = evaluates_min + int(chance.integers(-1, 2))
     memory = np.full(RUN_MIN, LITTLE_GIB)
     memory[begin : begin + EVALUATES_MIN] = MUCH_GIB
-    return memory
+    found: list[float] = memory.tolist()
+    return found
 
 
 class LeastAllocated:

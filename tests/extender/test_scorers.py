@@ -67,6 +67,36 @@ def test_specon_is_1_at_the_smallest_s_and_0_at_one_larger_by_a_hundred_or_more(
     assert scores.values.tolist() == [1.0, 0.0]
 
 
+def test_on_unequal_nodes_specon_counts_jobs_per_size_by_the_scarcer_of_cpu_and_memory() -> None:
+    """With the new job 2 + 2 = 4 on a node of usual size, and 6 + 2 = 8 on one of four times that."""
+    sizes = {
+        "usual": ("8", "32Gi"),
+        "same": ("8", "32Gi"),
+        "alike": ("8200m", "31Gi"),
+        "huge": ("32", "128Gi"),
+        "lopsided": ("32", "32Gi"),
+    }
+    world = World(None, *(node_json(name, cpu=cpu, memory=memory) for name, (cpu, memory) in sizes.items()))
+    held = {"usual": 1, "same": 1, "alike": 1, "huge": 3, "lopsided": 3}
+    for name, jobs in held.items():
+        world.put(*(pod_json(f"{name}-{number}", node=name) for number in range(jobs)))
+    scores = specon(world.request(pod_json("new"), list(sizes)))
+    assert scores is not None
+    assert scores.facts["S"].tolist() == [2.0, 2.0, 2.0, 6.0, 6.0]
+    assert scores.facts["size"].tolist() == [1.0, 1.0, 1.0, pytest.approx(4.0, rel=0.05), 1.0]
+    assert (1.0 - scores.values) * 100.0 == pytest.approx([2.0, 2.0, 2.0, 0.0, 6.0], abs=0.1)
+    assert world.place(pod_json("new")) == "huge"
+    facts = {"S": 6.0, "size": 4.0, "pc": 3.0, "wc": 0.0, "cc": 0.0}
+    assert SCORERS["specon"].explain(facts).endswith("0 converged, on 4 times the median node")
+
+
+def test_a_node_of_unknown_size_counts_as_a_usual_one() -> None:
+    unsized = {**node_json("unsized"), "status": {}}
+    world = World(None, unsized, node_json("small", cpu="4"), node_json("usual"), node_json("usual-too"))
+    assert world.state.snapshot().sizes.tolist() == [1.0, pytest.approx(0.5, rel=0.05), 1.0, 1.0]
+    assert World(None, unsized).state.snapshot().sizes.tolist() == [1.0]
+
+
 @pytest.mark.parametrize("nodes", [4, 20, 200])
 def test_without_histories_the_smallest_s_is_taken_in_a_cluster_of_any_size(nodes: int, seed: int) -> None:
     """Only requests are known of these unequal pods; how full nodes are by requests is up to the scheduler."""
@@ -117,7 +147,7 @@ def test_a_pod_without_a_category_counts_as_learning_unless_it_is_not_ours() -> 
     assert scores is not None
     assert scores.facts["S"].tolist() == [2.0]
     assert (
-        SCORERS["specon"].explain({"S": 2.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
+        SCORERS["specon"].explain({"S": 2.0, "size": 1.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
         == "S = 2: 1 progressing, 0 watching, 0 converged"
     )
 
