@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from extender.errors import BadRequest
 from extender.placing.decisions import AddedOverload, Decision, Decisions, RefusedNodes
 from extender.placing.preemption import node_worth_evicting, sufficient_victims
 from extender.placing.reserved import reserved_elsewhere, reserved_for_others
-from extender.pods.pod import CPU_REASON, Pod, with_time_limit
+from extender.pods.pod import CPU_REASON, OTHERS_REASON, Pod, with_time_limit
 from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
@@ -136,14 +137,16 @@ class Placer:
         """The input of scorers for the known nodes, and the names of unknown ones."""
         snapshot, footprint, peers, waited_s = self._state.view_of(pod)
         places, unknown = snapshot.table.find(names)
-        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s), unknown
+        beside = partial(self._state.memory_beside, pod.namespace, snapshot.first_cell)
+        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s, beside), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""
-        refusals, names = refused(request, self._settings.limits), request.snapshot.table.names
+        limits, names = self._settings.limits, request.snapshot.table.names
+        refusals = refused(request, limits)
         found: dict[str, str] = {}
         for reason, where in refusals.by_reason.items():
-            text = with_time_limit(reason, self._settings.limits.patience_s)
+            text = with_time_limit(reason, limits.cycle_s if reason == OTHERS_REASON else limits.patience_s)
             found |= {names[place]: text for place in request.places[where].tolist()}
         if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added_overload is not None:
             shares = refusals.added_overload[short]

@@ -126,6 +126,7 @@ class Profile:
     demand: DemandCurves  # of its class since the start
     forecast: DemandCurves  # of running containers
     categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
+    declared_bytes: Mapping[str, float] = field(default_factory=dict)  # container -> memory that its owner requests
 
 
 CATEGORIES = ("progressing", "watching", "converged")  # SpeCon's PC, WC and CC
@@ -298,8 +299,10 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
         metadata, status = raw.child("metadata"), raw.child("status")
         name = metadata.required("name")
         of_class = raw.child("spec").flag("class") and name.startswith(CLASS_PREFIX)
-        curves, forecasts = {}, {}
+        curves, forecasts, declared = {}, {}, {}
         for container in status.children("containers"):
+            if memory := container.quantity("declaredMemoryBytes"):
+                declared[container.required("name")] = memory
             if "demand" in container and (curve := _curve_of(container.child("demand").raw, grid)):
                 curves[container.required("name")] = curve
             if curve := _forecast_of(container.child("why").raw):
@@ -311,6 +314,7 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
             demand=DemandCurves(curves, HISTORY),
             forecast=DemandCurves(forecasts, FORECAST),
             categories=categories_of(status),
+            declared_bytes=declared,
         )
 
     return read
@@ -349,6 +353,7 @@ _resampled = lru_cache(maxsize=4096)(resampled)
 
 # constant texts: if the reason changed between attempts, the scheduler would retry without a pause
 MEMORY_REASON = "forecast memory exceeds the limit while the pod would run"
+OTHERS_REASON = "pods of other namespaces are expected to use its memory in the coming cycle"
 CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
 RESERVED_ELSEWHERE = "another node is reserved for this gang member"
 RESERVED_FOR_GANG = "free capacity is reserved for a gang"
@@ -363,5 +368,5 @@ def with_time_limit(reason: str, patience_s: float) -> str:
     return f"{reason}; the pod waits at most {format_duration(patience_s)}"
 
 
-TEMPORARY_REASONS = (MEMORY_REASON, CPU_REASON, RESERVED_FOR_GANG)
+TEMPORARY_REASONS = (MEMORY_REASON, OTHERS_REASON, CPU_REASON, RESERVED_FOR_GANG)
 """Reasons that expire even if nothing in the cluster changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -42,6 +42,8 @@ class PlacementRequest:
     places: Integers  # (m,): indices of the nodes in the snapshot
     peers: Mapping[str, int]  # node -> number of pods of the same job there
     waited_s: float = 0.0  # how long the pod has been refused by every node
+    # names of nodes -> (cells + `LATER`, nodes): memory forecast there, for other namespaces only up to their requests
+    memory_beside: Callable[[Sequence[str]], Floats] | None = None
 
     def __post_init__(self) -> None:
         """Select (2, cells, m) `load`, (first cells, m) `variance` and (2, m) `per_unit`, see `Snapshot`; (2, cells)

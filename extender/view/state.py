@@ -8,6 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+import numpy as np
+
+from extender.pods.curves import LATER
 from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reservations import Reservations
@@ -17,6 +20,7 @@ from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.view.placed import Placed, Waiting
 from extender.view.snapshot import Snapshot
 from recommender.cluster.objects.quantities import Pair
+from recommender.records import MEMORY
 from recommender.units import MonotonicClock, WallClock
 
 PROGRESSING = 0
@@ -210,6 +214,18 @@ class ClusterState:
                 entry.pod.uid: Resident(entry.pod, entry.frees(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
             }
+
+    def memory_beside(self, namespace: str, first_cell: int, nodes: Sequence[str]) -> Floats:
+        """(cells + `LATER`, nodes): bytes forecast for the pods on each node, without guesses; for those of other
+        namespaces no more than they request or their owners declared."""
+        with self._lock:
+            cells = self._settings.grid.cells
+            found = np.zeros((cells + LATER, len(nodes)))
+            for number, node in enumerate(nodes):
+                for entry in self._placed.on(node):
+                    most = math.inf if entry.pod.namespace == namespace else self._profiles.granted_bytes(entry.pod)
+                    found[:, number] += np.minimum(entry.frees(first_cell, cells)[MEMORY], most)
+            return found
 
     def evictable_on(self, pod: Pod) -> set[str]:
         """The nodes with pods of our scheduler that a pod may preempt."""

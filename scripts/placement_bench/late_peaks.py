@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
-from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json
+from placement_bench.worlds import GIB, NOON_S, Json, World, class_json, node_json, pod_json
 
 NODES, NODE_CORES, NODE_GIB = 8, 16.0, 64.0
 JOB_CORES, LITTLE_GIB, MUCH_GIB, DECLARED_GIB = 2.0, 4.0, 20.0, 24.0
@@ -30,6 +31,7 @@ LEARNED_RUNS = 5
 @dataclass
 class Job:
     name: str
+    number: int  # in its group
     kind: int
     memory_gib: list[float]  # by minute since its start
     asked_min: int  # when it came, or was killed
@@ -62,7 +64,7 @@ class Play:
         self.learned = [np.max([_run(kind, chance) for _ in range(LEARNED_RUNS)], axis=0) for kind in CLASSES]
         kinds = chance.integers(len(CLASSES), size=GROUPS).tolist()
         self.coming = [
-            Job(f"job-{group}-{number}", kind, _run(CLASSES[kind], chance), group * EVERY_MIN)
+            Job(f"job-{group}-{number}", number, kind, _run(CLASSES[kind], chance), group * EVERY_MIN)
             for group, kind in enumerate(kinds)
             for number in range(GROUP)
         ]
@@ -147,10 +149,14 @@ class LeastAllocated:
 class Ours:
     """The extender with default options, after `NodeResourcesFit`."""
 
-    def __init__(self, play: Play) -> None:
-        self._play = play
+    def __init__(self, play: Play, namespaces: int = 1) -> None:
+        self._play, self._namespaces = play, namespaces
         nodes = (node_json(f"n{node}", f"{NODE_CORES:g}", f"{NODE_GIB:g}Gi") for node in range(NODES))
-        curves = (class_json(f"k{kind}", [JOB_CORES] * RUN_MIN, gib, 60.0) for kind, gib in enumerate(play.learned))
+        curves = (
+            class_json(f"k{kind}", [JOB_CORES] * RUN_MIN, gib, 60.0, f"team-{team}")
+            for kind, gib in enumerate(play.learned)
+            for team in range(namespaces)
+        )
         self._world = World(None, *nodes, *curves)
 
     def choose(self, job: Job, fitting: Sequence[int], minute: int) -> int:
@@ -162,28 +168,33 @@ class Ours:
 
     def changed(self, job: Job, minute: int) -> None:
         if job.node >= 0:
-            self._world.put(self._pod(job, minute))
+            pod = self._pod(job, minute)
+            container = {"name": "main", "declaredMemoryBytes": DECLARED_GIB * GIB}
+            status = {"containers": [container], "pods": [{"uid": pod["metadata"]["uid"]}]}
+            metadata = {"name": job.name, "namespace": pod["metadata"]["namespace"]}
+            self._world.put(pod, {"kind": "PhaseProfile", "metadata": metadata, "spec": {}, "status": status})
         else:
             self._world.state.drop_pod(self._uid(job))
 
-    def _pod(self, job: Job, minute: int) -> dict[str, object]:
+    def _pod(self, job: Job, minute: int) -> Json:
         node = f"n{job.node}" if job.node >= 0 else ""
         started = datetime.fromtimestamp(NOON_S + 60.0 * job.started_min, UTC).isoformat() if node else ""
         memory = f"{round(self._play.requested_gib(job, minute) * GIB)}"
         return pod_json(
             job.name, cpu=f"{JOB_CORES:g}", memory=memory, node=node, workload=f"k{job.kind}", uid=self._uid(job),
-            started=started,
+            started=started, namespace=f"team-{job.number % self._namespaces}",
         )  # fmt: skip
 
     def _uid(self, job: Job) -> str:
         return f"{job.name}-{job.attempt}"
 
 
-ROWS = (
+ROWS: tuple[tuple[str, Callable[[Play], LeastAllocated | Ours], bool], ...] = (
     ("default (LeastAllocated), declared requests", LeastAllocated, False),
     ("default (LeastAllocated), shrunk requests", LeastAllocated, True),
     ("Phasewise, declared requests", Ours, False),
     ("Phasewise, shrunk requests", Ours, True),
+    ("Phasewise, shrunk requests, two namespaces", partial(Ours, namespaces=2), True),
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from extender.placing.decisions import event_text
 from extender.protocol.wire import ExtenderArgs, FilterResult, PreemptionArgs, filter_answer
 from extender.settings import Settings
-from placement_bench.worlds import NO_MEMORY, NOON_S, World, class_json, node_json, pod_json
+from placement_bench.worlds import GIB, NO_MEMORY, NOON_S, World, class_json, node_json, pod_json
 from tests.examples import at_most
 
 LATER = [4.0] * 2 + [30.0] * 22
@@ -72,6 +72,60 @@ def test_pods_that_pass_the_filter_never_need_more_memory_together_than_their_no
             world.put(pod_json(f"p{number}", node="a", **made))
             memory[cell : cell + len(runs[kind])] += runs[kind]
     assert memory.max() <= 32.0 * 1.001
+
+
+def tenants(now_gib: float, soon_gib: float, requested: str) -> World:
+    """On both nodes four pods of another namespace, of a class that uses as much in all, and more in 20 minutes."""
+    run = [now_gib / 4] * 8 + [soon_gib / 4] * 100
+    world = World(None, node_json("a"), node_json("b"), class_json("k", [0.1] * 108, run, namespace="other"))
+    theirs = {"cpu": "100m", "memory": requested, "workload": "k", "namespace": "other"}
+    return world.put(*(pod_json(f"{on}{number}", node=on, **theirs) for on in "ab" for number in range(4)))
+
+
+def test_what_another_namespace_learned_to_use_beyond_its_requests_keeps_a_pod_out_for_a_cycle_at_most() -> None:
+    """Four pods that request 1Mi each are of a class that uses 62 GiB."""
+    world, mine = tenants(62.0, 62.0, "1Mi"), pod_json("mine", memory="4Gi")
+    world.put(mine)
+    by_others = "pods of other namespaces are expected to use its memory in the coming cycle; the pod waits at most 10m"
+    assert world.filter(mine) == {"a": by_others, "b": by_others}
+    world.clock.now_s += 601.0
+    assert world.filter(mine) == {}
+
+
+def test_later_use_of_another_namespace_beyond_its_requests_keeps_no_pod_out_but_a_node_without_it_is_preferred() -> (
+    None
+):
+    world, mine = tenants(8.0, 30.0, "2Gi"), pod_json("mine", memory="4Gi")
+    assert world.filter(mine) == {}
+    world.put(node_json("free"))
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_what_another_namespace_requests_and_what_ones_own_learned_keeps_a_pod_out_for_the_whole_patience() -> None:
+    mine = pod_json("mine", memory="4Gi")
+    assert tenants(8.0, 30.0, "7500Mi").filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+    world = tenants(1.0, 1.0, "1Mi")
+    world.put(class_json("own", [0.1] * 100, [1.0] * 8 + [30.0] * 92))
+    world.put(*(pod_json(f"own-{on}", node=on, cpu="100m", memory="1Gi", workload="own") for on in "ab"))
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_pods_of_another_namespace_that_were_shrunk_count_with_what_their_owner_declared() -> None:
+    """They request 2 GiB each by now, of 7.5 declared."""
+    world, mine = tenants(8.0, 30.0, "2Gi"), pod_json("mine", memory="4Gi")
+    declared = {"name": "main", "declaredMemoryBytes": 7.5 * GIB}
+    status = {"containers": [declared], "pods": [{"uid": f"uid-{on}{number}"} for on in "ab" for number in range(4)]}
+    metadata = {"name": "vpa", "namespace": "other"}
+    world.put({"kind": "PhaseProfile", "metadata": metadata, "spec": {"class": False}, "status": status})
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_no_victim_is_added_because_of_what_another_namespace_learned_to_use_later() -> None:
+    world = tenants(8.0, 30.0, "2Gi")
+    urgent = pod_json("urgent", memory="4Gi", priority=10)
+    assert world.placer.filter(ExtenderArgs(urgent, ["a", "b"], None)) == FilterResult(["a", "b"], {})
+    proposed = {"a": ["uid-a0"], "b": ["uid-b0"]}
+    assert world.placer.preempt(PreemptionArgs(urgent, proposed, {})) == proposed
 
 
 def test_a_pod_that_fits_exactly_is_not_refused() -> None:

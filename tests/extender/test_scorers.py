@@ -83,8 +83,8 @@ def test_on_unequal_nodes_specon_counts_jobs_per_size_by_the_scarcer_of_cpu_and_
     scores = specon(world.request(pod_json("new"), list(sizes)))
     assert scores is not None
     assert scores.facts["S"].tolist() == [2.0, 2.0, 2.0, 6.0, 6.0]
-    assert scores.facts["size"].tolist() == [1.0, 1.0, 1.0, pytest.approx(4.0, rel=0.05), 1.0]
-    assert (1.0 - scores.values) * 100.0 == pytest.approx([2.0, 2.0, 2.0, 0.0, 6.0], abs=0.1)
+    assert scores.facts["size"].tolist() == [1.0, 1.0, 1.0, pytest.approx(4.0, rel=0.1), 1.0]
+    assert (1.0 - scores.values) * 100.0 == pytest.approx([2.0, 2.0, 2.0, 0.0, 6.0], abs=0.2)
     assert world.place(pod_json("new")) == "huge"
     facts = {"S": 6.0, "size": 4.0, "pc": 3.0, "wc": 0.0, "cc": 0.0}
     assert SCORERS["specon"].explain(facts).endswith("0 converged, on 4 times the median node")
