@@ -258,8 +258,12 @@ def refusal_in(status: Fields) -> Fields:
 
 def refused_by_us(condition: Fields) -> bool:
     """Whether one of our temporary reasons is in the condition's message."""
-    message = condition.text("message")
-    return any(reason in message for reason in TEMPORARY_REASONS)
+    return is_ours(condition.text("message"))
+
+
+def is_ours(refusal: str) -> bool:
+    """Whether one of our temporary reasons is in a scheduler's message."""
+    return any(reason in refusal for reason in TEMPORARY_REASONS)
 
 
 def _gpus_of(container: Fields) -> float:

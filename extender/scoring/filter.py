@@ -54,8 +54,8 @@ def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = No
 
 
 def _memory_refusals(request: PlacementRequest, limits: Limits, freed: Floats | None) -> dict[str, NDArray[np.bool_]]:
-    """Reason -> (m,). Use beyond what was declared, which no quota limits, must not keep pods of other namespaces out of
-    all nodes: it counts only in the coming cycle, and for a cycle."""
+    """Reason -> (m,). Use beyond what was declared, which no quota limits, must not keep pods of other namespaces out
+    of all nodes: it counts only in the coming cycle, and for a cycle."""
     if limits.memory is None or request.waited_s >= limits.patience_s:
         return {}
     most = limits.memory + ROUNDING_TOLERANCE

@@ -12,12 +12,12 @@ import numpy as np
 
 from extender.pods.curves import LATER
 from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
-from extender.pods.pod import Node, Pod, Profile
+from extender.pods.pod import Node, Pod, Profile, is_ours
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
 from extender.view.devices import Floats
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
-from extender.view.placed import Placed, Waiting
+from extender.view.placed import FailedNodes, Placed, Waiting
 from extender.view.snapshot import Snapshot
 from recommender.cluster.objects.quantities import Pair
 from recommender.records import MEMORY
@@ -50,6 +50,7 @@ class ClusterState:
         self._snapshot: Snapshot | None = None
         self._marked_cell = grid.cell(clock())
         self.waiting = Waiting(clock, monotonic)
+        self._failed_nodes = FailedNodes(monotonic)
         self.reservations = Reservations(clock, monotonic)
 
     @property
@@ -91,7 +92,7 @@ class ClusterState:
             if not pod.node and not pod.finished:
                 self.waiting.put(pod)
                 if self._placed_otherwise_since_advised(pod):
-                    self.withdraw(pod.uid)
+                    self.came_back(pod)
                 self._unseen_deadlines_s.pop(pod.uid, None)
                 self.hold_nominated(pod)
                 return
@@ -100,6 +101,7 @@ class ClusterState:
             if pod.finished:
                 self._remove(pod.uid)
             else:
+                self._failed_nodes.bound(pod)
                 self._put(pod)
 
     def drop_pod(self, uid: str) -> None:
@@ -153,8 +155,22 @@ class ClusterState:
                 self._unseen_deadlines_s[pod.uid] = self._monotonic() + self._settings.hold_s
             self._add(pod, node, self._clock())
 
+    def came_back(self, pod: Pod) -> None:
+        """Drop the advice for a pod that was not placed. The node is remembered if the pod's condition says that the
+        reason is not ours, and if it does not wait there for the end of those that it preempts."""
+        with self._lock:
+            node = self.advised_to(pod.uid)
+            if node and pod.refusal and not is_ours(pod.refusal) and pod.nominated_node != node:
+                self._failed_nodes.put(pod, node)
+            self.withdraw(pod.uid)
+
+    def failed_nodes(self, pod: Pod) -> Mapping[str, float]:
+        """Node -> when a pod of the same owner last could not be bound there, in the last minutes."""
+        with self._lock:
+            return self._failed_nodes.of(pod)
+
     def withdraw(self, uid: str) -> None:
-        """Drop the advice for a pod; the scheduler asks again, so it was not placed."""
+        """Drop the advice for a pod."""
         with self._lock:
             if uid in self._advised:
                 self._forget_advice(uid)
