@@ -12,6 +12,7 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "complement": 20.0,
     "specon": 1.0,
     "data": 2.0,
+    "images": 0.03,
     "fragments": 6.0,
     "pack": 0.0,
     "spread": 0.0,

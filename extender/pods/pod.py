@@ -83,6 +83,7 @@ class Pod(NamedTuple):
     extended: Mapping[str, float] = {}
     gpu: GpuRequest = NO_GPU
     soft_constraints: bool = False  # whether the scheduler itself may prefer some nodes for it
+    images: tuple[str, ...] = ()  # of its containers, as nodes name them
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -102,6 +103,7 @@ class Node:
     extended: Mapping[str, float] = field(default_factory=dict)
     gpus: GpuOffer = NO_GPUS
     soft_taint: bool = False  # whether pods avoid it where possible (`PreferNoSchedule`)
+    images: Mapping[str, float] = field(default_factory=dict)  # bytes of the large images that it stores, by name
 
 
 HISTORY, FORECAST = "history", "forecast"
@@ -200,9 +202,17 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             extended=extended_resources(needs),
             gpu=gpu_request(needs, spec),
             soft_constraints=_has_soft_constraints(spec, seen.owner),
+            images=_images(tuple(container.image for container in seen.containers)),
         )
 
     return read
+
+
+@lru_cache(maxsize=4096)
+def _images(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The images with the tag that they have by default, each once."""
+    tagged = (name if ":" in name.rpartition("/")[2] else f"{name}:latest" for name in names if name)
+    return tuple(dict.fromkeys(map(intern, tagged)))
 
 
 _container = lru_cache(maxsize=16384)(Container)  # pods of one job share the objects
@@ -273,6 +283,9 @@ def _gpus_of(container: Fields) -> float:
     return math.fsum(amounts_of.quantity(name) or 0.0 for name in amounts_of.raw if name.rpartition("/")[2] == "gpu")
 
 
+MIN_IMAGE_BYTES = 5e8  # smaller images are pulled in seconds
+
+
 @reads("Node")
 def read_node(raw: Fields) -> Node:
     metadata, status = raw.child("metadata"), raw.child("status")
@@ -283,7 +296,13 @@ def read_node(raw: Fields) -> Node:
     extended = extended_resources(amounts(status.child("allocatable")))
     gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
     soft_taint = any(taint.text("effect") == "PreferNoSchedule" for taint in raw.child("spec").children("taints"))
-    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus, soft_taint)
+    images = {
+        intern(name): size
+        for image in status.children("images")
+        if (size := image.quantity("sizeBytes") or 0.0) >= MIN_IMAGE_BYTES
+        for name in image.texts("names")
+    }
+    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus, soft_taint, images)
 
 
 def _share(text: str) -> float:

@@ -101,6 +101,24 @@ def data(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
 
 
+def images(request: PlacementRequest) -> NodeScores | None:
+    """The share of the bytes of the pod's large images that a node stores already; None if no node stores any."""
+    stored = [request.snapshot.images[name] for name in request.pod.images if name in request.snapshot.images]
+    if not stored:
+        return None
+    present = np.zeros(len(request.snapshot.table.names))
+    for there in stored:
+        places, sizes = zip(*there, strict=True)
+        present[list(places)] += sizes
+    wanted = sum(max(size for _, size in there) for there in stored)
+    found = present[request.places]
+    return NodeScores(np.minimum(found / wanted, 1.0), {"present": found, "wanted": np.full(len(found), wanted)})
+
+
+def explain_images(facts: Facts) -> str:
+    return f"{facts['present'] / 1e9:.1f} of {facts['wanted'] / 1e9:.1f} GB of its images"
+
+
 def pack(request: PlacementRequest) -> NodeScores:
     """FfDL's PACK: the pods of a job on as few nodes as possible; its first pod on the fullest ones, by requests of
     CPU, memory and the pod's extended resources."""
@@ -135,6 +153,7 @@ SCORERS: Mapping[str, Scorer] = {
     "complement": Scorer(complement, explain_complement),
     "specon": Scorer(specon, explain_specon),
     "data": Scorer(data, "{present:g} of {wanted:g} data sets".format_map),
+    "images": Scorer(images, explain_images),
     "fragments": Scorer(fragments, explain_fragments),
     "pack": Scorer(pack, explain_pack),
     "spread": Scorer(spread, explain_spread),

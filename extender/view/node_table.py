@@ -255,9 +255,12 @@ class NodeTable:
     def _build_static(self) -> dict[str, Any]:
         nodes = len(self._nodes)
         data: dict[str, Floats] = {}
+        images: dict[str, list[tuple[int, float]]] = {}
         for place, node in enumerate(self._nodes):
             for data_set, share in node.data.items():
                 data.setdefault(data_set, np.zeros(nodes))[place] = share
+            for name, size in node.images.items():
+                images.setdefault(name, []).append((place, size))
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
         per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
@@ -265,7 +268,14 @@ class NodeTable:
         if names != self._names.names:
             self._names = NameTable(names)
         sizes = _sizes(allocatable, known)
-        return {"table": self._names, "allocatable": allocatable, "per_unit": per_unit, "sizes": sizes, "data": data}
+        return {
+            "table": self._names,
+            "allocatable": allocatable,
+            "per_unit": per_unit,
+            "sizes": sizes,
+            "data": data,
+            "images": images,
+        }
 
 
 def _sizes(allocatable: Floats, known: NDArray[np.bool_]) -> Floats:

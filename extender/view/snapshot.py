@@ -70,6 +70,7 @@ class Snapshot:
     categories: Floats  # (3, n): number of training pods by category
     learned: Floats  # (n,): number of pods with learned demand
     data: Mapping[str, Floats]  # data set -> (n,) share of it stored on each node
+    images: Mapping[str, Sequence[tuple[int, float]]]  # large image -> (place, bytes) of the nodes that store it
     # devices, mix: extended resources and GPUs of the nodes; the mix of GPU requests in the cluster, None without any
     devices: Devices
     mix: Mix | None

@@ -14,6 +14,7 @@ from placement_bench.burst import Burst
 from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
 from placement_bench.gpu_runs import SHARES, GpuResult, by_policy
+from placement_bench.images import Pulls
 from placement_bench.jobs import Line, Result
 from placement_bench.late_peaks import LatePeaks
 from placement_bench.unequal_nodes import UnequalNodes
@@ -39,6 +40,17 @@ OF_UNEQUAL_NODES: Columns = {
     "of large nodes": lambda of: f"{of.large:.0%}",
     "of the fullest node": lambda of: f"{of.fullest:.0%}",
 }
+
+
+OF_IMAGES: Columns = {
+    "jobs": lambda of: f"{of.jobs}",
+    "images pulled": lambda of: f"{of.pulls} ({of.pulls / of.jobs:.0%})",
+    "fullest minus emptiest node": lambda of: f"{of.spread:.1f} jobs",
+}
+
+
+def images_table(rows: Sequence[Pulls], title: str) -> Table:
+    return table_of(title, "weight", {f"{row.weight:g}": row for row in rows}, OF_IMAGES)
 
 
 def late_peaks_table(rows: Sequence[LatePeaks], title: str) -> Table:

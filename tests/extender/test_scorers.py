@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from extender.pods.pod import CATEGORIES
-from extender.scoring.scorers import SCORERS, complement, data, pack, scaled_scores, specon, spread, weighted_mean
+from extender.scoring.scorers import (
+    SCORERS,
+    complement,
+    data,
+    images,
+    pack,
+    scaled_scores,
+    specon,
+    spread,
+    weighted_mean,
+)
 from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -88,6 +98,24 @@ def test_on_unequal_nodes_specon_counts_jobs_per_size_by_the_scarcer_of_cpu_and_
     assert world.place(pod_json("new")) == "huge"
     facts = {"S": 6.0, "size": 4.0, "pc": 3.0, "wc": 0.0, "cc": 0.0}
     assert SCORERS["specon"].explain(facts).endswith("0 converged, on 4 times the median node")
+
+
+def test_large_images_that_a_node_stores_count_as_little_more_than_one_job_that_learns() -> None:
+    large = [{"names": ["registry/train@sha256:0", "registry/train:latest"], "sizeBytes": 8_000_000_000}]
+    small = [{"names": ["registry/train:latest"], "sizeBytes": 80_000_000}]
+    world = World(None, *({**node_json(name), "status": {**node_json(name)["status"], "images": images}}
+                          for name, images in (("has", large), ("tiny", small), ("none", []))))  # fmt: skip
+    pod = pod_json("new")
+    pod["spec"]["containers"] += [{"name": "again", "image": "registry/train"}, {"name": "b", "image": "other:1"}]
+    scores = images(world.request(pod, ["has", "none", "tiny"]))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.0, 0.0]
+    assert images(world.request(pod_json("another"))) is None
+    for learning, favourite in ((0, "has"), (1, "has"), (2, "none")):
+        world.put(*(pod_json(f"p{number}", node="has", cpu="1") for number in range(learning)))
+        assert world.place(pod) == favourite
+    explained = SCORERS["images"].explain({"present": 8e9, "wanted": 1.2e10})
+    assert explained == "8.0 of 12.0 GB of its images"
 
 
 def test_a_node_of_unknown_size_counts_as_a_usual_one() -> None:
@@ -347,7 +375,9 @@ def test_every_scorer_is_between_0_and_1_independent_of_order_and_explained(name
     for number in range(12):
         labels = {"data.phasewise.dev/d": str(rng.random())}
         gpus = {"nvidia.com/gpu": str(rng.integers(4))}
-        world.put(node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus))
+        node = node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus)
+        node["status"]["images"] = [{"names": ["x:latest"], "sizeBytes": int(rng.integers(10**10))}]
+        world.put(node)
     world.put(node_json("sizeless", "0", "0"))
     job = {"volcano.sh/job-name": "j"}
     for number in range(30):

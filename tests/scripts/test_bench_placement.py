@@ -32,6 +32,7 @@ from placement_bench.choices import (
     without_histories,
 )
 from placement_bench.gangs import Gangs, Repetition, judge_bindings
+from placement_bench.images import play_images
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
 from placement_bench.late_peaks import play_late_peaks
 from placement_bench.place import Bound
@@ -327,6 +328,13 @@ def test_on_the_first_day_unequal_nodes_are_filled_as_evenly_as_by_requests() ->
     default, ours = first_day()
     assert (default.small, default.large) == (0.25, 21 / 64)
     assert ours.fullest <= default.fullest
+
+
+@pytest.mark.long
+def test_scored_images_are_pulled_half_as_often_and_nodes_stay_nearly_as_even() -> None:
+    without, default, *_ = play_images([0])
+    assert default.pulls < 0.5 * without.pulls
+    assert default.spread < without.spread + 1.0
 
 
 def test_the_rows_without_servers_need_none(tmp_path: Path) -> None:
