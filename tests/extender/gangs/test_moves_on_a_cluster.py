@@ -185,7 +185,11 @@ def test_a_job_that_was_shrunk_in_place_stays_until_what_its_template_asks_for_f
 ) -> None:
     """Its template asks for a core and it is shrunk to a tenth; a job that declared as little moves to the half core
     that every other node has left."""
-    old_node = trainings(done="Converged", learns="Progressing", small="Converged")
+    admits = start_controller(cluster, mover, name="admits")
+    try:
+        old_node = trainings(done="Converged", learns="Progressing", small="Converged")
+    finally:
+        admits.stop()
     fillers = [
         create(cluster, namespace, f"filler-{name}", template(five.selector, requests={"cpu": "9500m"}, nodeName=name))
         for name in five.names
