@@ -27,7 +27,14 @@ def scoring_options(command: Command) -> Callable[..., Any]:
     @click.option("--weights", default="", help="Scorer weights: complement=3,specon=1; others keep their default.")
     @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Our schedulers.")
     @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")
-    @click.option("--cycle", "cycle_s", type=DURATION, default="10m", help="How far ahead --cpu-overload looks.")
+    @click.option(
+        "--cycle",
+        "cycle_s",
+        type=DURATION,
+        default="10m",
+        help="How far ahead --cpu-overload looks; and how far ahead, and for how long, use of memory by other namespaces "
+        "beyond what they declared counts.",
+    )
     @click.option(
         "--memory-limit",
         type=FiniteRange(0, 100),
