@@ -32,8 +32,8 @@ def scoring_options(command: Command) -> Callable[..., Any]:
         "cycle_s",
         type=DURATION,
         default="10m",
-        help="How far ahead --cpu-overload looks; and how far ahead, and for how long, use of memory by other namespaces "
-        "beyond what they declared counts.",
+        help="How far ahead --cpu-overload looks; and how far ahead, and for how long, memory counts that other "
+        "namespaces use beyond what they declared.",
     )
     @click.option(
         "--memory-limit",
