@@ -63,7 +63,7 @@ def _memory_refusals(request: PlacementRequest, limits: Limits, freed: Floats | 
     found = {MEMORY_REASON: full}
     if full.all() and request.memory_beside is not None:
         soon = _memory_peaks(request, cells=request.snapshot.grid.cells_of(limits.cycle_s))
-        by_others = _fits_beside_requests(request, most, soon)
+        by_others = _fits_beside_declared(request, most, soon)
         found = {MEMORY_REASON: full & ~by_others}
         if request.waited_s < limits.cycle_s:
             found[OTHERS_REASON] = by_others & (soon > most)
@@ -101,10 +101,10 @@ def _peaks(request: PlacementRequest, used: Floats, guessed: Floats, freed: Floa
     return peaks
 
 
-MAX_EXAMINED = 100  # nodes, the emptiest in the coming cycle, that are judged by what others request
+MAX_EXAMINED = 100  # nodes, the emptiest in the coming cycle, that are judged by what was declared for others
 
 
-def _fits_beside_requests(request: PlacementRequest, most: float, soon: Floats) -> NDArray[np.bool_]:
+def _fits_beside_declared(request: PlacementRequest, most: float, soon: Floats) -> NDArray[np.bool_]:
     """(m,): whether the pod fits if pods of other namespaces use no more memory than was declared for them."""
     found, examined = np.zeros(len(soon), dtype=bool), np.argsort(soon, kind="stable")[:MAX_EXAMINED]
     some, own = replace(request, places=request.places[examined]), _own_memory(request)

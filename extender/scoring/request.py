@@ -42,7 +42,7 @@ class PlacementRequest:
     places: Integers  # (m,): indices of the nodes in the snapshot
     peers: Mapping[str, int]  # node -> number of pods of the same job there
     waited_s: float = 0.0  # how long the pod has been refused by every node
-    # names of nodes -> (cells + `LATER`, nodes): memory forecast there, for other namespaces only up to their requests
+    # names of nodes -> (cells + `LATER`, nodes): memory forecast there, of other namespaces up to what they declared
     memory_beside: Callable[[Sequence[str]], Floats] | None = None
 
     def __post_init__(self) -> None:

@@ -105,7 +105,7 @@ class FailedNodes:
             del self._failed_s[next(iter(self._failed_s))]
 
     def bound(self, pod: Pod) -> None:
-        """Forget what failed on the node that a pod is on by now."""
+        """Forget what failed on the node of a newly bound pod."""
         self._failed_s.get(_owner_of(pod), {}).pop(pod.node, None)
 
     def of(self, pod: Pod) -> Mapping[str, float]:

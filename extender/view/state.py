@@ -96,12 +96,13 @@ class ClusterState:
                 self._unseen_deadlines_s.pop(pod.uid, None)
                 self.hold_nominated(pod)
                 return
+            if self.waiting.of(pod.uid) is not None:
+                self._failed_nodes.bound(pod)
             self.waiting.drop(pod.uid)
             self._forget_advice(pod.uid)
             if pod.finished:
                 self._remove(pod.uid)
             else:
-                self._failed_nodes.bound(pod)
                 self._put(pod)
 
     def drop_pod(self, uid: str) -> None:

@@ -56,8 +56,20 @@ def test_all_pods_of_its_owner_avoid_the_node_for_some_minutes_and_others_do_not
 def test_the_node_is_still_taken_if_no_other_is_left_and_forgotten_once_a_pod_is_bound_there(world: World) -> None:
     assert world.place(pod_json("p")) == "a"
     assert world.place(unbound("p"), ["a"]) == "a"
+    world.put(unbound("p"))
     world.put(pod_json("p", node="a"))
     assert world.state.failed_nodes(world.read_pod(pod_json("p"))) == {}
+
+
+def test_news_of_a_pod_that_its_owner_has_there_already_do_not_make_the_node_good_again(world: World) -> None:
+    gang = {"labels": {"batch.kubernetes.io/job-name": "train"}}
+    world.put(pod_json("runs", node="a", cpu="0", memory="0", **gang))
+    assert world.place(pod_json("p", annotations={"phasewise.dev/placement": "pack"}, **gang)) == "a"
+    world.put(pod_json("runs", node="a", cpu="0", memory="0", phase="Running", **gang))
+    again = unbound("p", annotations={"phasewise.dev/placement": "pack"}, **gang)
+    world.filter(again)
+    world.put(pod_json("runs", node="a", cpu="10m", memory="0", **gang))
+    assert list(world.state.failed_nodes(world.read_pod(again))) == ["a"]
 
 
 def test_a_refusal_of_ours_or_a_preemption_makes_no_node_fail(world: World) -> None:
