@@ -12,6 +12,7 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "complement": 20.0,
     "specon": 1.0,
     "data": 2.0,
+    "images": 0.03,
     "fragments": 6.0,
     "pack": 0.0,
     "spread": 0.0,
@@ -23,10 +24,11 @@ spread is up to the job."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the forecast in the coming cycle; None for no limit."""
+    """Limits of the forecast; None for no limit."""
 
-    memory: float | None = 1.0  # peak use of a node's memory, as a share of allocatable
-    # overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand
+    memory: float | None = 1.0  # peak use of a node's memory while the pod runs, as a share of allocatable
+    # overload (core-seconds above allocatable) that a pod may be expected to add in the coming cycle, as a share of its
+    # own demand
     cpu_overload: float | None = None
     # after so long no limit applies to a pod that was refused every node; that of CPU is relaxed gradually
     patience_s: float = 7200.0

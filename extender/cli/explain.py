@@ -163,6 +163,8 @@ def show(decision: DecisionJson, *, decided: bool) -> None:
             console.print("not a pod of ours, or no node is known: all nodes are equal")
     elif weights := ", ".join(f"{name} {weight:g}" for name, weight in decision["weights"].items() if weight):
         console.print(f"weights: {weights}")
+    if failed := ", ".join(decision.get("failedBefore", ())):
+        console.print(f"last, as a pod of its owner could not be bound there: {failed}")
     table = Table(box=None, pad_edge=False)
     table.add_column("NODE", no_wrap=True)
     table.add_column("SCORE", justify="right")

@@ -27,12 +27,19 @@ def scoring_options(command: Command) -> Callable[..., Any]:
     @click.option("--weights", default="", help="Scorer weights: complement=3,specon=1; others keep their default.")
     @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Our schedulers.")
     @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")
-    @click.option("--cycle", "cycle_s", type=DURATION, default="10m", help="How far ahead the filter looks.")
+    @click.option(
+        "--cycle",
+        "cycle_s",
+        type=DURATION,
+        default="10m",
+        help="How far ahead --cpu-overload looks; and how far ahead, and for how long, memory counts that other "
+        "namespaces use beyond what they declared.",
+    )
     @click.option(
         "--memory-limit",
         type=FiniteRange(0, 100),
         default=1.0,
-        help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0: no limit.",
+        help="Refuse nodes whose forecast memory exceeds this share of allocatable while the pod runs; 0: no limit.",
     )
     @click.option(
         "--cpu-overload",

@@ -13,7 +13,7 @@ from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION, PREFIX, group_of, refusal_in, refused_by_us
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node, read_node
-from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX
+from recommender.cluster.objects.pods import ADMITTED_BY_VPA, CHECKPOINTABLE, COMPLETION_INDEX
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import Amounts, amounts, extended_resources, requests_of
@@ -71,6 +71,7 @@ class Member:
     # Indexed Job
     checkpointable: bool = False
     completion_index: str = ""
+    admitted_by_vpa: bool = False  # whether the VPA's admission controller handled it
     refused: bool = field(default=False, compare=False)  # whether it waits because the extender refused it nodes
     # reserved_node, reserved_since_s: the node reserved for it and since when, unix seconds; empty and NaN for none.
     # From the reservations
@@ -128,6 +129,7 @@ def read_member(raw: Fields) -> Member:
         annotated_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
         checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
+        admitted_by_vpa=ADMITTED_BY_VPA in seen.annotations,
         refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
     )
 

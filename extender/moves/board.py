@@ -15,9 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from extender.gangs.affinity import VOLUMES
-from extender.gangs.member import Member, NodeCapacity
+from extender.gangs.member import Member, NodeCapacity, Requirements
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
 from extender.moves.job import Algorithm, MovingJob
+from extender.moves.replacement import Controller, Targets, replacement
 from extender.pods.footprint import PodKey
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
@@ -62,10 +63,20 @@ class MoveInputs:
     # stages of a whole run, by workload class
     classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
     jobs: Mapping[str, MovingJob] = field(default_factory=dict)  # by UID
+    # what VPAs set in new pods, by namespace and controller
+    targets: Mapping[tuple[str, Controller], Targets] = field(default_factory=dict)
 
     def job_of(self, pod: Member) -> MovingJob | None:
         """The Job that owns a pod; None if there is none."""
         return self.jobs.get(pod.owner.uid) if pod.owner is not None else None
+
+    def replacement_of(self, pod: Member) -> Requirements:
+        """What the pod that replaces a moved one will require."""
+        job = self.job_of(pod)
+        if job is None:
+            return pod.requirements
+        targets = (self.targets.get((job.key.namespace, controller), ()) for controller in job.controllers)
+        return replacement(pod.requirements, job.template, next(filter(None, targets), ()), pod.admitted_by_vpa)
 
     def moved_by(self, pod: Member) -> Collection[Algorithm]:
         """The algorithms that have moved the job of a pod."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from extender.gangs.ledger import Ledger
-from extender.gangs.member import Member
+from extender.gangs.member import Member, Requirements
 from extender.moves.board import PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob, Outcome, with_record
 from extender.moves.phasewise import MAX_MOVES
@@ -107,8 +107,11 @@ class MoveGate:
         self._under_way: dict[tuple[str, str], _UnderWay] = {}  # by UID of the Job and of the pod
         self._failed_writes: dict[str, tuple[float, str]] = {}  # pod UID -> time and reason
 
-    def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
-        """Continue all moves in progress and record those that have ended."""
+    def advance(
+        self, jobs: Collection[MovingJob], pods: Collection[Member], fits: Callable[[Member, str], bool]
+    ) -> Iterator[MoveEvent]:
+        """Continue all moves in progress and record those that have ended. `fits`: whether the replacement of a pod
+        still fits on the node reserved for it."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
         uids, reserved = {record.uid for _, record in open_moves}, self._ledger.read()
         kept = [each for each in reserved if not each.needs or not each.nodes.keys().isdisjoint(uids)]
@@ -131,7 +134,7 @@ class MoveGate:
                 continue
             try:
                 if self._leads():
-                    yield from self._advance(job, record, by_uid.get(record.uid), running[job.uid])
+                    yield from self._advance(job, record, by_uid.get(record.uid), running[job.uid], fits)
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
                 known.retry_s = self._monotonic() + known.backoff.next_s()
@@ -139,28 +142,36 @@ class MoveGate:
                 known.backoff.reset()
 
     def _advance(
-        self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
+        self,
+        job: MovingJob,
+        record: MoveRecord,
+        old: Member | None,
+        running: Mapping[str, Member],
+        fits: Callable[[Member, str], bool],
     ) -> Iterator[MoveEvent]:
         """Continue one move; `running` are the pods of the Job by completion index."""
         known = self._known(job, record)
         age_s = self._monotonic() - known.began_s
-        gone = old is None or not old.alive
+        staying = old if old is not None and old.alive else None
         replacement = running.get(record.index)
         new = replacement if replacement is not None and replacement.uid != record.uid else None
-        at_next_index = gone and replacement is None and bool(running)
+        at_next_index = staying is None and replacement is None and bool(running)
         if new is not None and new.node and new.phase == "Running":
             self._record_end(job, replace(record, outcome=Outcome.BACK, node=new.node, downtime_s=age_s))
             elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished or at_next_index:  # the pod or its replacement has succeeded
             self._record_end(job, replace(record, outcome=Outcome.ENDED))
-        elif not gone and known.evicted:
+        elif staying is not None and known.evicted:
             return  # the watch lags behind
-        elif not gone and age_s > self._limits.eviction_timeout_s:
-            self._record_end(job, replace(record, outcome=Outcome.REFUSED))
-            yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {known.not_evicted}")
-        elif not gone:
-            yield from self._evict(job, record)
+        elif staying is not None:
+            full = "" if fits(staying, record.node) else f"{record.node} has no room any more for what replaces it"
+            if full or age_s > self._limits.eviction_timeout_s:
+                self._record_end(job, replace(record, outcome=Outcome.REFUSED))
+                text = f"was not evicted: {full or known.not_evicted}"
+                yield MoveEvent(_key(job, record), record.uid, REFUSED, text)
+            else:
+                yield from self._evict(job, record)
         elif self._monotonic() - known.seen_s > self._limits.return_timeout_s:
             known.overdue_s = min(known.overdue_s, self._monotonic())
             if self._monotonic() - known.overdue_s < CONFIRM_S:
@@ -216,11 +227,12 @@ class MoveGate:
         full = active.total() >= limits.max_active
         return lambda namespace: not full and active[namespace] < limits.max_active_in_namespace
 
-    def reserve(self, move: PlannedMove) -> None:
+    def reserve(self, move: PlannedMove, needed: Requirements) -> None:
+        """Reserve what the replacement pod needs."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
         reservation = Reservation(
             pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},
-            dict(pod.requirements.needs), pod.membership.priority, dict(pod.requirements.extended),
+            dict(needed.needs), pod.membership.priority, dict(needed.extended),
         )  # fmt: skip
         self._ledger.write([*self._ledger.cached(), reservation])
 

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from extender.gangs.sizes import parallel_pods
+from extender.moves.replacement import Controller, template_of
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
@@ -136,6 +137,8 @@ class MovingJob:
     workload: str
     obstacle: str  # why its spec does not allow moves; empty if it does
     finished: bool  # it is finished, being deleted or suspended
+    controllers: tuple[Controller, ...] = ()  # itself and its owner: a VPA may target either
+    template: bytes = b"{}"  # what of its pod template decides on requests, see `replacement.template_of`
     records: Sequence[MoveRecord] = ()
 
     @property
@@ -163,6 +166,8 @@ def read_job(raw: Fields) -> MovingJob:
         _class_of(workload, spec.child("template").child("metadata").string_map("labels")),
         _obstacle(spec),
         workload.finished or workload.deleting or spec.flag("suspend"),
+        (("Job", workload.key.name), *(((owner.kind, owner.name),) if (owner := workload.owner) else ())),
+        template_of(spec.child("template").child("spec")),
         read_records(metadata.string_map("annotations")),
     )
 

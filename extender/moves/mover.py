@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 
 from extender.gangs.ledger import Ledger, replacement_members, replacement_uid, with_reservations
 from extender.gangs.member import COMPONENT, Member, NodeCapacity
-from extender.moves.board import PlannedMove, Planner
+from extender.moves.board import Board, PlannedMove, Planner
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent, MoveGate, MoveLimits
 from extender.moves.store import MoveStore
 from extender.pods.event import Events
@@ -72,11 +73,19 @@ class Mover:
             if seen is None:
                 return
             if self._gate is not None:
-                for event in self._gate.advance(self._store.jobs().values(), seen[0]):
+                for event in self._gate.advance(self._store.jobs().values(), seen[0], partial(self._fits, *seen)):
                     self._write_event(event)
             if self._monotonic() >= self._next_plan_s:
                 self._next_plan_s = self._monotonic() + self._period_s
                 self._plan(*seen)
+
+    def _fits(self, pods: Collection[Member], nodes: Collection[NodeCapacity], pod: Member, node: str) -> bool:
+        """Whether what replaces a pod that is being moved still fits on its new node: others there may have grown."""
+        reservations, own = self._ledger.cached(), replacement_uid(pod.uid)
+        placeholders = (each for each in replacement_members(reservations, self._clock()) if each.uid != own)
+        board = Board([*with_reservations(pods, reservations), *placeholders], nodes)
+        place = board.node_arrays.index.get(node)
+        return place is not None and bool(board.free.pods_that_fit(self._store.known().replacement_of(pod))[place])
 
     def _plan(self, pods: Collection[Member], nodes: Collection[NodeCapacity]) -> None:
         now_s = self._clock()
@@ -99,7 +108,7 @@ class Mover:
             # one at a time: each changes what is best for the others
             chosen = next((plan for plan in plans if plan.node and may_start(plan.pod.key.namespace)), None)
             if chosen is not None and self._leads():
-                gate.reserve(chosen)
+                gate.reserve(chosen, inputs.replacement_of(chosen.pod))
         self.planned = sum(1 for plan in plans if plan.node)
         self.refused = len(plans) - self.planned
         self._write_new_events([_event_of(plan) for plan in plans if plan is not chosen])

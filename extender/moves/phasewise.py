@@ -198,7 +198,7 @@ class PhasewisePlanner:
         board = Board(pods, nodes)
         jobs = {job.pod.uid: job for pod in board.running if (job := running_job(pod, inputs, now_s)) is not None}
         options = replace(self.options, cost_s=cost_s(inputs.jobs.values(), self.options.cost_s))
-        shared = _sharing(board, jobs.values())
+        shared = _sharing(board, jobs.values(), inputs)
         planned = moves(shared, _shared_cores(board, jobs.values()), now_s, options)
         return [
             PlannedMove(job.pod, board.name(move.worker), move.reason, Algorithm.SOONER, job.done_core_s)
@@ -229,15 +229,14 @@ def cost_s(jobs: Iterable[MovingJob], default_s: float) -> float:
     return max(MIN_COST_S, median(medians_s)) if medians_s else default_s
 
 
-def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[MovableJob]:
+def _sharing(board: Board, jobs: Iterable[RunningJob], inputs: MoveInputs) -> list[MovableJob]:
     candidate_nodes: dict[Requirements, frozenset[int]] = {}
     shared = []
     for job in jobs:
         pod = job.pod
-        movable = pod.checkpointable and not board.refusal(pod)
-        if movable and pod.requirements not in candidate_nodes:
-            fits = board.free.pods_that_fit(pod.requirements)
-            candidate_nodes[pod.requirements] = frozenset(np.flatnonzero(fits).tolist())
+        movable, needed = pod.checkpointable and not board.refusal(pod), inputs.replacement_of(pod)
+        if movable and needed not in candidate_nodes:
+            candidate_nodes[needed] = frozenset(np.flatnonzero(board.free.pods_that_fit(needed)).tolist())
         shared.append(
             MovableJob(
                 pod.uid,
@@ -247,7 +246,7 @@ def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[MovableJob]:
                 moves=len(job.moves),
                 moved_s=max((each.since_s for each in job.moves), default=-np.inf),
                 movable=movable,
-                open_to=candidate_nodes[pod.requirements] if movable else frozenset(),
+                open_to=candidate_nodes[needed] if movable else frozenset(),
             )
         )
     return shared

@@ -134,7 +134,7 @@ class _Workers:
     """The jobs that report progress, on their nodes; `staying` are those that algorithm 4 decides to leave there."""
 
     def __init__(self, board: Board, inputs: MoveInputs, staying: Collection[Job]) -> None:
-        self._board, self.staying = board, set[Job]()
+        self._board, self._inputs, self.staying = board, inputs, set[Job]()
         training = [pod for pod in board.running if pod.identity in inputs.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
@@ -161,11 +161,12 @@ class _Workers:
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal)
                 continue
-            if pod.requirements not in best_of:  # the best node besides its own is the same for equal requirements
-                candidate_nodes = np.where(board.free.pods_that_fit(pod.requirements) > 0, totals, np.inf)
+            needed = self._inputs.replacement_of(pod)
+            if needed not in best_of:  # the best node besides its own is the same for equal requirements
+                candidate_nodes = np.where(board.free.pods_that_fit(needed) > 0, totals, np.inf)
                 best = least_loaded(candidate_nodes.tolist(), used)
-                best_of[pod.requirements] = best, candidate_nodes[best]
-            (worker, there), here = best_of[pod.requirements], totals[watched.worker]
+                best_of[needed] = best, candidate_nodes[best]
+            (worker, there), here = best_of[needed], totals[watched.worker]
             if destination(0, [here, there], [used[watched.worker], used[worker]]):
                 text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
                 yield PlannedMove(pod, board.name(worker), text)
@@ -178,7 +179,8 @@ class _Workers:
             return
         board = self._board
         workers = {watched.worker for watched in self.watched.values()}
-        for requirements in {pod.requirements for pod in self._pods.values() if pod.checkpointable}:
+        replacement_of = self._inputs.replacement_of
+        for requirements in {replacement_of(pod) for pod in self._pods.values() if pod.checkpointable}:
             workers.update(np.flatnonzero(board.free.pods_that_fit(requirements)).tolist())
         numbers = {worker: number for number, worker in enumerate(sorted(workers))}
         by_number = {number: worker for worker, number in numbers.items()}
@@ -192,10 +194,11 @@ class _Workers:
         free = board.free.copy()
         for move in rebalance(jobs, len(numbers), now_s):
             pod, worker = by_uid[move.name], by_number[move.worker]
+            needed = replacement_of(pod)
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal, Algorithm.REBALANCE)
-            elif not free.pods_that_fit(pod.requirements)[worker]:
+            elif not free.pods_that_fit(needed)[worker]:
                 yield PlannedMove(pod, "", f"{board.name(worker)} has no room for it", Algorithm.REBALANCE)
             else:
-                free.take(board.name(worker), pod.requirements.needs)
+                free.take(board.name(worker), needed.needs)
                 yield PlannedMove(pod, board.name(worker), move.reason, Algorithm.REBALANCE)

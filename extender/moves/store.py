@@ -1,4 +1,5 @@
-"""Watches and writes what moves depend on: Jobs with their records, PhaseProfiles with categories and barred classes.
+"""Watches and writes what moves depend on: Jobs with their records, PhaseProfiles with categories and barred classes,
+and what VPAs set in new pods.
 
 Writes use optimistic locking, and are visible here before the watch shows them.
 """
@@ -13,13 +14,14 @@ from typing import TypeGuard
 
 from extender.moves.board import MoveInputs, Rate
 from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, records_json
+from extender.moves.replacement import read_vpa_targets
 from extender.pods.pod import PREFIX, categories_of
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import path_of
+from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
 from recommender.contention.sharing import Stage, stages_of
@@ -87,7 +89,8 @@ class MoveStore:
         self._api = api
         self._profiles = Reflector(api, path_of(PROFILES), read_profile_facts)
         self._jobs = Reflector(api, path_of(JOBS), read_job)
-        self.watches = Watches(self._profiles, self._jobs)
+        self._targets = Reflector(api, path_of(VPAS), read_vpa_targets)
+        self.watches = Watches(self._profiles, self._jobs, self._targets)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
 
     def known(self) -> MoveInputs:
@@ -98,6 +101,7 @@ class MoveStore:
             {(each.key.namespace, uid): rate for each in profiles for uid, rate in each.rates.items()},
             {_class_of(profile.key): profile.run for profile in profiles if profile.run},
             self.jobs(),
+            {(each.namespace, each.controller): each.targets for each in self._targets.snapshot().values()},
         )
 
     def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:

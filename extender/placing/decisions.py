@@ -92,6 +92,7 @@ class Decision:
     # nodes, places: names of all nodes of the snapshot, and (m,) indices of the scored ones
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
+    failed: Sequence[str] = ()  # nodes that come last, as a pod of its owner could not be bound there
     # by_scorer, weights, totals, scores: results and weights of the scorers, and the (m,) combined results
     by_scorer: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -138,6 +139,7 @@ class Decision:
             "waitedSeconds": round(self.waited_s, 3),
             "demandFrom": self.source,
             "weights": dict(self.weights),
+            "failedBefore": list(self.failed),
             "advised": self.favourite,
             "bound": self.bound,
             "outcome": self.outcome,

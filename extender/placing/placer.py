@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,21 @@ from extender.errors import BadRequest
 from extender.placing.decisions import AddedOverload, Decision, Decisions, RefusedNodes
 from extender.placing.preemption import node_worth_evicting, sufficient_victims
 from extender.placing.reserved import reserved_elsewhere, reserved_for_others
-from extender.pods.pod import CPU_REASON, Pod, with_time_limit
+from extender.pods.pod import CPU_REASON, OTHERS_REASON, Pod, with_time_limit
 from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import NEUTRAL, SCORERS, scaled_scores, weighted_mean, weights_for
 from extender.settings import Settings
+from extender.view.devices import Floats
 from extender.view.state import ClusterState
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import BadField, Fields
 from recommender.units import WallClock
 
 Json = Mapping[str, Any]
+
+FAILED_STEP = 1e-3  # between the totals of nodes that come last
 
 
 class Placer:
@@ -46,7 +50,7 @@ class Placer:
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Refuse nodes for a pod; none for pods that are not ours."""
         pod = self._pod(args.pod)
-        self._state.withdraw(pod.uid)
+        self._state.came_back(pod)
         if not self._state.is_ours(pod):
             return FilterResult(list(dict.fromkeys(args.names)), {})
         request, unknown = self._request_on(pod, args.names)
@@ -136,14 +140,16 @@ class Placer:
         """The input of scorers for the known nodes, and the names of unknown ones."""
         snapshot, footprint, peers, waited_s = self._state.view_of(pod)
         places, unknown = snapshot.table.find(names)
-        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s), unknown
+        beside = partial(self._state.memory_beside, pod.namespace, snapshot.first_cell)
+        return PlacementRequest(pod, footprint, snapshot, places, peers, waited_s, beside), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""
-        refusals, names = refused(request, self._settings.limits), request.snapshot.table.names
+        limits, names = self._settings.limits, request.snapshot.table.names
+        refusals = refused(request, limits)
         found: dict[str, str] = {}
         for reason, where in refusals.by_reason.items():
-            text = with_time_limit(reason, self._settings.limits.patience_s)
+            text = with_time_limit(reason, limits.cycle_s if reason == OTHERS_REASON else limits.patience_s)
             found |= {names[place]: text for place in request.places[where].tolist()}
         if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added_overload is not None:
             shares = refusals.added_overload[short]
@@ -158,6 +164,7 @@ class Placer:
             if weight > 0.0 and (scores := SCORERS[name].score(request)) is not None
         }
         totals = weighted_mean(by_scorer, weights, len(request.places))
+        failed = self._last(request, totals)
         use = np.maximum(*((request.load[:, 0] + request.demand[:, 0, None]) * request.per_unit))
         points = scaled_scores(totals, use, request.at_nodes(request.snapshot.table.rank))
         return Decision(
@@ -166,12 +173,23 @@ class Placer:
             source=request.footprint.source,
             nodes=request.snapshot.table.names,
             places=request.places,
+            failed=failed,
             by_scorer=by_scorer,
             weights=weights,
             totals=totals,
             scores=points.scores,
             favourite=request.snapshot.table.names[request.places[points.favourite]],
         )
+
+    def _last(self, request: PlacementRequest, totals: Floats) -> Sequence[str]:
+        """Put the nodes last where a pod of its owner could not be bound, the earliest first; returns their names."""
+        names, failed_s = request.snapshot.table, self._state.failed_nodes(request.pod)
+        failed = [name for name in sorted(failed_s, key=failed_s.__getitem__) if name in names.index]
+        places = {int(place): number for number, place in enumerate(request.places)} if failed else {}
+        last = [(places[place], name) for name in failed if (place := names.index[name]) in places]
+        if last:
+            totals[[number for number, _ in last]] = totals.min() - FAILED_STEP * np.arange(1, len(last) + 1)
+        return [name for _, name in last]
 
     def _pod(self, raw: Json) -> Pod:
         """The pod of a request; not parsed again if the last call or the watch had it in the same version."""

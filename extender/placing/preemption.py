@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from extender.pods.curves import LATER
 from extender.pods.pod import Pod
 from extender.protocol.wire import Victims
 from extender.scoring.filter import refused
@@ -91,7 +92,7 @@ def additional_victims(
 ) -> list[list[Resident] | None]:
     """For each node, the first of `others` to evict besides the victims until it would accept the pod; None if it never
     would. Victims are None where one is unknown, which counts as sufficient."""
-    nodes, cells = len(victims), request.snapshot.grid.cells
+    nodes, cells = len(victims), request.snapshot.grid.cells + LATER
     freed = np.zeros((3, cells, nodes))
     for node, known in enumerate(victims):
         freed[:, :, node] = np.inf if known is None else sum(pod.frees for pod in known)

@@ -40,6 +40,10 @@ VARIANCE_FACTOR = 0.5
 """Variance of CPU use, relative to that of a pod which is either idle or at its peak, with the same mean: runs of a
 class do the same things, but not at the same times."""
 
+LATER = 8
+"""Windows after the horizon, each as long, in which memory is told apart. So far ahead runs differ by more than
+minutes: peaks in one window count as simultaneous."""
+
 MAX_CELLS = 4096  # longest curve; beyond it (a week of 150 s cells) the last value holds
 
 
@@ -79,14 +83,33 @@ class Curve:
 
     def expected(self, first: int, cells: int) -> Floats:
         """(2, cells): demand from cell `first` on of a pod that is expected to end as earlier runs did. Its memory
-        counts half as long again: memory that is assumed free too early leads to kills."""
+        counts half as long again."""
         demand = self.over(first, cells)
         if not self.ends or first + cells <= self.length:
             return demand
         demand = demand.copy()
-        for resource, last in ((CPU, self.length), (MEMORY, self.length + self.length // 2)):
+        for resource, last in ((CPU, self.length), (MEMORY, self._memory_length)):
             demand[resource, max(0, last - first) :] = 0.0
         return demand
+
+    def later_memory(self, first: int, cells: int, begin: int = 0, *, overdue: bool = False) -> Floats:
+        """(`LATER` + 1,): largest memory expected in windows of so many cells. The first one starts at cell `first` of
+        the pod's age, but not before `begin`; the last two have no end."""
+        starts = [first + number * cells for number in range(LATER + 1)]
+        ends = [*starts[1:LATER], math.inf, math.inf]
+        last = math.inf if overdue or not self.ends else self._memory_length
+        return np.array([self._most_memory(max(a, begin), min(b, last)) for a, b in zip(starts, ends, strict=True)])
+
+    def _most_memory(self, first: int, end: float) -> float:
+        if first >= end:
+            return 0.0
+        begin = min(max(first, 0), self.length - 1)
+        return float(self.values[MEMORY, begin : max(begin + 1, int(min(end, self.length)))].max())
+
+    @property
+    def _memory_length(self) -> int:
+        """When its memory no longer counts: memory that is assumed free too early leads to kills."""
+        return self.length + self.length // 2
 
     def capped(self, cpu_cores: float, memory_bytes: float) -> Curve:
         """The curve limited to these amounts; NaN for no limit."""

@@ -7,11 +7,14 @@ import math
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import numpy as np
+
 from extender.pods.curves import Curve, constant, total
 from extender.pods.pod import FORECAST, HISTORY, NO_CURVES, SIZE_ANNOTATION, Container, DemandCurves, Pod, Profile
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.errors import Misuse
+from recommender.records import MEMORY
 from recommender.units import BYTES_PER_GIB
 
 Sizes = Mapping[str, Pair]  # T-shirt sizes by `<GPUs>-<kind>`
@@ -194,6 +197,13 @@ class ProfileIndex:
         footprint = footprint_of(pod, known, use, self._sizes, largest)
         self._footprints[key] = (known, use, footprint)
         return footprint
+
+    def granted_bytes(self, pod: Pod) -> float:
+        """Memory that a pod requests, or that its owner declared if that is more, as of a pod shrunk in place."""
+        profile = self._profile(pod)
+        declared = profile.declared_bytes if profile is not None else {}
+        shrunk_by = (max(0.0, declared.get(c.name, 0.0) - np.nan_to_num(c.requests[MEMORY])) for c in pod.containers)
+        return pod.requests[MEMORY] + math.fsum(shrunk_by)
 
     def _known(self, pod: Pod) -> DemandCurves:
         """The learned demand of a pod; the same object until it changes."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from recommender.cluster.objects.reading import Fields
-from recommender.cluster.objects.requests import Amounts, amounts
+from recommender.cluster.objects.requests import Amounts, requests_in
 
 MILLI_PER_GPU = 1000
 GPU_NAMES = ("gpu", "gpu.shared")
@@ -61,7 +61,7 @@ def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
 
 
 def _milli(container: Fields) -> int:
-    asked = amounts(container.child("resources").child("requests"))
+    asked = requests_in(container.child("resources"))
     if not any(amount for name, amount in asked.items() if _resource_name(name) in GPU_NAMES):
         return 0
     percent = max((amount for name, amount in asked.items() if _resource_name(name) in PERCENTAGES), default=0.0)

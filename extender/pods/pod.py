@@ -83,6 +83,7 @@ class Pod(NamedTuple):
     extended: Mapping[str, float] = {}
     gpu: GpuRequest = NO_GPU
     soft_constraints: bool = False  # whether the scheduler itself may prefer some nodes for it
+    images: tuple[str, ...] = ()  # of its containers, as nodes name them
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -102,6 +103,7 @@ class Node:
     extended: Mapping[str, float] = field(default_factory=dict)
     gpus: GpuOffer = NO_GPUS
     soft_taint: bool = False  # whether pods avoid it where possible (`PreferNoSchedule`)
+    images: Mapping[str, float] = field(default_factory=dict)  # bytes of the large images that it stores, by name
 
 
 HISTORY, FORECAST = "history", "forecast"
@@ -126,6 +128,7 @@ class Profile:
     demand: DemandCurves  # of its class since the start
     forecast: DemandCurves  # of running containers
     categories: Mapping[str, int | None]  # Pod UID -> index of its category in `CATEGORIES`; None if unknown
+    declared_bytes: Mapping[str, float] = field(default_factory=dict)  # container -> memory that its owner requests
 
 
 CATEGORIES = ("progressing", "watching", "converged")  # SpeCon's PC, WC and CC
@@ -199,9 +202,17 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             extended=extended_resources(needs),
             gpu=gpu_request(needs, spec),
             soft_constraints=_has_soft_constraints(spec, seen.owner),
+            images=_images(tuple(container.image for container in seen.containers)),
         )
 
     return read
+
+
+@lru_cache(maxsize=4096)
+def _images(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The images with the tag that they have by default, each once."""
+    tagged = (name if ":" in name.rpartition("/")[2] else f"{name}:latest" for name in names if name)
+    return tuple(dict.fromkeys(map(intern, tagged)))
 
 
 _container = lru_cache(maxsize=16384)(Container)  # pods of one job share the objects
@@ -257,8 +268,12 @@ def refusal_in(status: Fields) -> Fields:
 
 def refused_by_us(condition: Fields) -> bool:
     """Whether one of our temporary reasons is in the condition's message."""
-    message = condition.text("message")
-    return any(reason in message for reason in TEMPORARY_REASONS)
+    return is_ours(condition.text("message"))
+
+
+def is_ours(refusal: str) -> bool:
+    """Whether one of our temporary reasons is in a scheduler's message."""
+    return any(reason in refusal for reason in TEMPORARY_REASONS)
 
 
 def _gpus_of(container: Fields) -> float:
@@ -266,6 +281,9 @@ def _gpus_of(container: Fields) -> float:
     limits, requests = resources.child("limits"), resources.child("requests")
     amounts_of = limits if limits.raw else requests
     return math.fsum(amounts_of.quantity(name) or 0.0 for name in amounts_of.raw if name.rpartition("/")[2] == "gpu")
+
+
+MIN_IMAGE_BYTES = 5e8  # smaller images are pulled in seconds
 
 
 @reads("Node")
@@ -278,7 +296,13 @@ def read_node(raw: Fields) -> Node:
     extended = extended_resources(amounts(status.child("allocatable")))
     gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
     soft_taint = any(taint.text("effect") == "PreferNoSchedule" for taint in raw.child("spec").children("taints"))
-    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus, soft_taint)
+    images = {
+        intern(name): size
+        for image in status.children("images")
+        if (size := image.quantity("sizeBytes") or 0.0) >= MIN_IMAGE_BYTES
+        for name in image.texts("names")
+    }
+    return Node(intern(metadata.required("name")), status.pair("allocatable"), data, extended, gpus, soft_taint, images)
 
 
 def _share(text: str) -> float:
@@ -298,8 +322,10 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
         metadata, status = raw.child("metadata"), raw.child("status")
         name = metadata.required("name")
         of_class = raw.child("spec").flag("class") and name.startswith(CLASS_PREFIX)
-        curves, forecasts = {}, {}
+        curves, forecasts, declared = {}, {}, {}
         for container in status.children("containers"):
+            if memory := container.quantity("declaredMemoryBytes"):
+                declared[container.required("name")] = memory
             if "demand" in container and (curve := _curve_of(container.child("demand").raw, grid)):
                 curves[container.required("name")] = curve
             if curve := _forecast_of(container.child("why").raw):
@@ -311,6 +337,7 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
             demand=DemandCurves(curves, HISTORY),
             forecast=DemandCurves(forecasts, FORECAST),
             categories=categories_of(status),
+            declared_bytes=declared,
         )
 
     return read
@@ -348,7 +375,8 @@ _resampled = lru_cache(maxsize=4096)(resampled)
 
 
 # constant texts: if the reason changed between attempts, the scheduler would retry without a pause
-MEMORY_REASON = "forecast memory exceeds the limit in the coming cycle"
+MEMORY_REASON = "forecast memory exceeds the limit while the pod would run"
+OTHERS_REASON = "pods of other namespaces are expected to use its memory in the coming cycle"
 CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
 RESERVED_ELSEWHERE = "another node is reserved for this gang member"
 RESERVED_FOR_GANG = "free capacity is reserved for a gang"
@@ -363,5 +391,5 @@ def with_time_limit(reason: str, patience_s: float) -> str:
     return f"{reason}; the pod waits at most {format_duration(patience_s)}"
 
 
-TEMPORARY_REASONS = (MEMORY_REASON, CPU_REASON, RESERVED_FOR_GANG)
+TEMPORARY_REASONS = (MEMORY_REASON, OTHERS_REASON, CPU_REASON, RESERVED_FOR_GANG)
 """Reasons that expire even if nothing in the cluster changes."""

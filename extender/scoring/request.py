@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.curves import Curve
+from extender.pods.curves import LATER, Curve
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
 from extender.view.devices import Floats
@@ -26,6 +26,12 @@ def _expected_demand(curve: Curve, cells: int) -> Floats:
     return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
 
 
+@lru_cache(maxsize=4096)
+def _later_demand(curve: Curve, cells: int, passed: int) -> Floats:
+    """(`LATER`,): memory after the horizon, by windows of `Snapshot.later`; `passed`: cells of the present one."""
+    return curve.later_memory(cells - passed, cells, cells)[:LATER]
+
+
 @dataclass(eq=False)  # not frozen, which would make construction several times slower
 class PlacementRequest:
     """A pod and m candidate nodes. Treated as immutable."""
@@ -36,6 +42,8 @@ class PlacementRequest:
     places: Integers  # (m,): indices of the nodes in the snapshot
     peers: Mapping[str, int]  # node -> number of pods of the same job there
     waited_s: float = 0.0  # how long the pod has been refused by every node
+    # names of nodes -> (cells + `LATER`, nodes): memory forecast there, of other namespaces up to what they declared
+    memory_beside: Callable[[Sequence[str]], Floats] | None = None
 
     def __post_init__(self) -> None:
         """Select (2, cells, m) `load`, (first cells, m) `variance` and (2, m) `per_unit`, see `Snapshot`; (2, cells)
@@ -44,6 +52,12 @@ class PlacementRequest:
         self.demand = _expected_demand(self.footprint.curve, snapshot.grid.cells)
         self.load, self.variance = self.at_nodes(snapshot.load), self.at_nodes(snapshot.variance)
         self.per_unit = self.at_nodes(snapshot.per_unit)
+
+    @property
+    def later_demand(self) -> Floats:
+        """(`LATER`,): largest memory of the pod in the windows of `Snapshot.later`."""
+        cells = self.snapshot.grid.cells
+        return _later_demand(self.footprint.curve, cells, self.snapshot.first_cell % cells)
 
     @property
     def learned(self) -> bool:

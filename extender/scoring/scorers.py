@@ -67,17 +67,25 @@ def explain_complement(facts: Facts) -> str:
 
 CATEGORY_WEIGHTS = np.array(WEIGHTS)
 SCORE_RANGE = 100.0
-"""A node whose S exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the same in any
-cluster."""
+"""A node whose S, per size, exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the
+same in any cluster."""
 
 
 def specon(request: PlacementRequest) -> NodeScores:
     """Prefer nodes with the fewest jobs that still learn (SpeCon, algorithm 4): S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
-    Of 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC, with S = 6, 3.5, 4, 11, the second is the best."""
-    counts = request.at_nodes(request.snapshot.categories)
+    Of 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC, with S = 6, 3.5, 4, 11, the second is the best. SpeCon's workers are
+    equal; where nodes are not, what counts is S with the new job, which learns, per size of the node."""
+    counts, sizes = request.at_nodes(request.snapshot.categories), request.at_nodes(request.snapshot.sizes)
     sums = np.dot(CATEGORY_WEIGHTS, counts)
-    values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
-    return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
+    shares = (sums + CATEGORY_WEIGHTS[0]) / sizes
+    values = 1.0 - np.minimum((shares - shares.min()) / SCORE_RANGE, 1.0)
+    facts = {"S": sums, "size": sizes, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))}
+    return NodeScores(values, facts)
+
+
+def explain_specon(facts: Facts) -> str:
+    text = "S = {S:g}: {pc:g} progressing, {wc:g} watching, {cc:g} converged".format_map(facts)
+    return text if facts["size"] == 1.0 else f"{text}, on {facts['size']:.2g} times the median node"
 
 
 def data(request: PlacementRequest) -> NodeScores | None:
@@ -91,6 +99,24 @@ def data(request: PlacementRequest) -> NodeScores | None:
         return None
     present = np.sum(known, axis=0)[request.places]
     return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
+
+
+def images(request: PlacementRequest) -> NodeScores | None:
+    """The share of the bytes of the pod's large images that a node stores already; None if no node stores any."""
+    stored = [request.snapshot.images[name] for name in request.pod.images if name in request.snapshot.images]
+    if not stored:
+        return None
+    present = np.zeros(len(request.snapshot.table.names))
+    for there in stored:
+        places, sizes = zip(*there, strict=True)
+        present[list(places)] += sizes
+    wanted = sum(max(size for _, size in there) for there in stored)
+    found = present[request.places]
+    return NodeScores(np.minimum(found / wanted, 1.0), {"present": found, "wanted": np.full(len(found), wanted)})
+
+
+def explain_images(facts: Facts) -> str:
+    return f"{facts['present'] / 1e9:.1f} of {facts['wanted'] / 1e9:.1f} GB of its images"
 
 
 def pack(request: PlacementRequest) -> NodeScores:
@@ -125,8 +151,9 @@ def explain_spread(facts: Facts) -> str:
 
 SCORERS: Mapping[str, Scorer] = {
     "complement": Scorer(complement, explain_complement),
-    "specon": Scorer(specon, "S = {S:g}: {pc:g} progressing, {wc:g} watching, {cc:g} converged".format_map),
+    "specon": Scorer(specon, explain_specon),
     "data": Scorer(data, "{present:g} of {wanted:g} data sets".format_map),
+    "images": Scorer(images, explain_images),
     "fragments": Scorer(fragments, explain_fragments),
     "pack": Scorer(pack, explain_pack),
     "spread": Scorer(spread, explain_spread),

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods import footprint
-from extender.pods.curves import Curve, Grid, variance_of
+from extender.pods.curves import LATER, Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.pod import Node, Pod
 from extender.view.devices import DemandMix, DeviceTable, Floats
 from extender.view.snapshot import NameTable, Snapshot
 from recommender.cluster.objects.quantities import Pair
-from recommender.records import CPU
+from recommender.records import CPU, MEMORY
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
 """Rows of `_counts`: requests and guesses (CPU and memory each), pods by category, and pods with learned demand."""
@@ -53,12 +53,17 @@ class Entry:
         curve = self.footprint.curve
         return curve.values if curve.steady else _use(curve, first_cell - self.start_cell, cells, self.overdue)
 
-    def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
-        """(3, cells): what its eviction frees, in cores and bytes, without guesses, which refuse no pod; and the
-        variance of its CPU use."""
+    def later(self, horizon: int, cells: int) -> Floats:
+        """(`LATER` + 1,): largest memory in that horizon of so many cells since the epoch, and in those after it."""
         curve = self.footprint.curve
+        return _later(curve, 0 if curve.steady else horizon * cells - self.start_cell, cells, self.overdue)
+
+    def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
+        """(3, cells + `LATER`): what its eviction frees in the coming cells and, of memory, later; in cores and bytes,
+        without guesses, which refuse no pod; and the variance of its CPU use."""
+        curve, passed = self.footprint.curve, first_cell % cells
         first = 0 if curve.steady else first_cell - self.start_cell
-        return _freed(curve, self.footprint.guessed, first, cells, self.overdue)
+        return _freed(curve, self.footprint.guessed, first, 0 if curve.steady else passed, cells, self.overdue)
 
     @property
     def counts(self) -> NDArray[np.float64]:
@@ -74,9 +79,18 @@ def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.floa
 
 
 @lru_cache(maxsize=4096)
-def _freed(curve: Curve, guessed: Pair, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
-    use = _use(curve, first, cells, overdue)
-    return np.vstack([use - np.array(guessed)[:, None], variance_of(use[CPU], curve.peak[CPU])])
+def _freed(curve: Curve, guessed: Pair, first: int, passed: int, cells: int, overdue: bool) -> NDArray[np.float64]:
+    """`passed`: cells of the present horizon."""
+    use, freed = _use(curve, first, cells, overdue), np.zeros((3, cells + LATER))
+    freed[:2, :cells] = use - np.array(guessed)[:, None]
+    freed[2, :cells] = variance_of(use[CPU], curve.peak[CPU])
+    freed[MEMORY, cells:] = _later(curve, first + cells - passed, cells, overdue)[:LATER] - guessed[MEMORY]
+    return freed
+
+
+@lru_cache(maxsize=4096)
+def _later(curve: Curve, first: int, cells: int, overdue: bool) -> Floats:
+    return curve.later_memory(first, cells, overdue=overdue)
 
 
 class NodeTable:
@@ -100,6 +114,7 @@ class NodeTable:
         self._load = np.zeros((2, kept, INITIAL_PLACES))
         self._counts = np.zeros((ROWS, INITIAL_PLACES))
         self._variance = np.zeros((kept if variance_cells else 0, INITIAL_PLACES))
+        self._later = np.zeros((LATER + 1, INITIAL_PLACES))  # memory from the horizon after that of the base on
         self._dirty: set[int] = set()
         self._names = NameTable(())
         self._invalidate()
@@ -143,8 +158,12 @@ class NodeTable:
         self._allocatable = np.pad(self._allocatable, ((0, 0), (0, more)), constant_values=np.nan)
         self._bases, self._counts = np.pad(self._bases, (0, more)), np.pad(self._counts, ((0, 0), (0, more)))
         self._load = np.pad(self._load, ((0, 0), (0, 0), (0, more)))
-        self._variance = np.pad(self._variance, ((0, 0), (0, more)))
+        self._variance, self._later = (np.pad(each, ((0, 0), (0, more))) for each in (self._variance, self._later))
         self._devices.grow(len(self._bases))
+
+    @property
+    def _sums(self) -> tuple[Floats, ...]:
+        return self._load, self._counts, self._variance, self._later
 
     def drop_node(self, name: str) -> None:
         """Remove a node with its sums; the last node takes its index."""
@@ -154,11 +173,11 @@ class NodeTable:
         mover = self._nodes.pop()
         if place != last:
             self._nodes[place], self.index[mover.name] = mover, place
-        for numbers in (self._allocatable, self._bases, self._load, self._counts, self._variance):
+        for numbers in (self._allocatable, self._bases, *self._sums):
             numbers[..., place] = numbers[..., last]
         self._devices.move(place, last)
         self._allocatable[:, last] = np.nan
-        for numbers in (self._load, self._counts, self._variance):
+        for numbers in self._sums:
             numbers[..., last] = 0.0
         self._invalidate()
 
@@ -175,7 +194,7 @@ class NodeTable:
         cells of a horizon, so that few nodes are outdated at a time."""
         place = self.index[name]
         self._bases[place] = cell - (cell - place) % self.grid.cells
-        for sums in (self._load, self._counts, self._variance):
+        for sums in self._sums:
             sums[..., place] = 0.0
         self._devices.clear(place)
         self._dirty.add(place)
@@ -186,7 +205,9 @@ class NodeTable:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
         self._dirty.add(place)
         self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
-        use = entry.use(int(self._bases[place]), self._load.shape[1])
+        base, cells = int(self._bases[place]), self.grid.cells
+        use = entry.use(base, self._load.shape[1])
+        self._later[:, place] += sign * entry.later(base // cells + 1, cells)
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
         if self._variance_cells:
@@ -196,12 +217,14 @@ class NodeTable:
         """A snapshot of the present state, from `cell` on; no node may be outdated."""
         if self._static is None:
             self._static = self._build_static()
-        nodes, latest = len(self._nodes), self._latest
+        nodes, latest, horizon = len(self._nodes), self._latest, cell // self.grid.cells
         few = 2 * len(self._dirty) < nodes  # usually one or two; most of them after a change of a large class
         if latest is not None and latest.first_cell == cell and few:
-            load, variance = latest.load.copy(), latest.variance.copy()
+            load, variance, later = latest.load.copy(), latest.variance.copy(), latest.later.copy()
             for place in self._dirty:
-                first = cell - int(self._bases[place])
+                base = int(self._bases[place])
+                first, next_horizon = cell - base, horizon - base // self.grid.cells
+                later[:, place] = self._later[next_horizon : next_horizon + LATER, place]
                 load[:, :, place] = self._load[:, first : first + self.grid.cells, place]
                 if self._variance_cells:
                     variance[:, place] = self._variance[first : first + self._variance_cells, place]
@@ -209,6 +232,8 @@ class NodeTable:
             coming, places = cell - self._bases[:nodes] + np.arange(self.grid.cells)[:, None], np.arange(nodes)
             load = self._load[:, coming, places].astype(np.float32, order="C")
             variance = self._variance[coming[: self._variance_cells], places].astype(np.float32, order="C")
+            horizons = horizon - self._bases[:nodes] // self.grid.cells + np.arange(LATER)[:, None]
+            later = self._later[horizons, places].astype(np.float32, order="C")
         counts = self._counts[:, :nodes].copy()
         self._dirty.clear()
         self._latest = Snapshot(
@@ -218,6 +243,7 @@ class NodeTable:
             guessed=counts[GUESSED],
             load=load,
             variance=variance,
+            later=later,
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
             devices=self._devices.snapshot(nodes),
@@ -229,13 +255,36 @@ class NodeTable:
     def _build_static(self) -> dict[str, Any]:
         nodes = len(self._nodes)
         data: dict[str, Floats] = {}
+        images: dict[str, list[tuple[int, float]]] = {}
         for place, node in enumerate(self._nodes):
             for data_set, share in node.data.items():
                 data.setdefault(data_set, np.zeros(nodes))[place] = share
+            for name, size in node.images.items():
+                images.setdefault(name, []).append((place, size))
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
         per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
         names = tuple(node.name for node in self._nodes)
         if names != self._names.names:
             self._names = NameTable(names)
-        return {"table": self._names, "allocatable": allocatable, "per_unit": per_unit, "data": data}
+        sizes = _sizes(allocatable, known)
+        return {
+            "table": self._names,
+            "allocatable": allocatable,
+            "per_unit": per_unit,
+            "sizes": sizes,
+            "data": data,
+            "images": images,
+        }
+
+
+def _sizes(allocatable: Floats, known: NDArray[np.bool_]) -> Floats:
+    """(n,): size of each node relative to the median one, by the scarcer of CPU and memory; 1 if unknown. In steps of a
+    tenth: nodes of one type differ a little, which must not decide between them."""
+    ratios = np.full(allocatable.shape, np.inf)
+    for ratio, amounts, there in zip(ratios, allocatable, known, strict=True):
+        if there.any():
+            ratio[there] = amounts[there] / np.median(amounts[there])
+    scarcer = np.minimum(*ratios)
+    steps: Floats = 1.1 ** np.rint(np.log(np.where(np.isfinite(scarcer), scarcer, 1.0)) / math.log(1.1))
+    return steps

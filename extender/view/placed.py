@@ -86,6 +86,38 @@ def _uncount(counts: Counter[Key], key: Key) -> None:
         del counts[key]
 
 
+AVOID_S = 300.0  # how long a node where a pod could not be bound comes last for its owner
+MAX_OWNERS = 1000
+
+
+class FailedNodes:
+    """Nodes where pods could not be bound although nothing here spoke against it, by owner. Not thread-safe."""
+
+    def __init__(self, monotonic: MonotonicClock) -> None:
+        self._monotonic = monotonic
+        self._failed_s: dict[tuple[str, str], dict[str, float]] = {}  # the owner that failed last at the end
+
+    def put(self, pod: Pod, node: str) -> None:
+        latest = {**self.of(pod), node: self._monotonic()}
+        self._failed_s.pop(_owner_of(pod), None)
+        self._failed_s[_owner_of(pod)] = latest
+        if len(self._failed_s) > MAX_OWNERS:
+            del self._failed_s[next(iter(self._failed_s))]
+
+    def bound(self, pod: Pod) -> None:
+        """Forget what failed on the node of a newly bound pod."""
+        self._failed_s.get(_owner_of(pod), {}).pop(pod.node, None)
+
+    def of(self, pod: Pod) -> Mapping[str, float]:
+        """Node -> when a pod of the same owner last failed there, for `AVOID_S`."""
+        since_s = self._monotonic() - AVOID_S
+        return {node: at_s for node, at_s in self._failed_s.get(_owner_of(pod), {}).items() if at_s > since_s}
+
+
+def _owner_of(pod: Pod) -> tuple[str, str]:
+    return pod.namespace, pod.job or pod.uid
+
+
 class Waiting:
     """Pending pods, and since when they have been refused by every node; after a restart, by their conditions. Each
     method performs one dictionary operation at a time, so threads need no lock."""

@@ -60,14 +60,17 @@ class Snapshot:
     # allocatable, requested, guessed: (2, n): cpu_cores and memory_bytes. `requested` is as counted by the scheduler;
     # `guessed` is the part of the load that is neither learned, requested nor measured
     allocatable: Floats
+    sizes: Floats  # (n,): size of each node relative to the median one
     per_unit: Floats  # (2, n): 1 / allocatable; 0 if unknown, so that such nodes are never overloaded
     requested: Floats
     guessed: Floats
     load: Floats  # (2, cells, n): forecast use of the pods on each node, including those just advised
     variance: Floats  # (first cells, n), cores squared: variance of their CPU use; empty if no limit needs it
+    later: Floats  # (`LATER`, n): largest forecast memory in each of the horizons after the present one, by the clock
     categories: Floats  # (3, n): number of training pods by category
     learned: Floats  # (n,): number of pods with learned demand
     data: Mapping[str, Floats]  # data set -> (n,) share of it stored on each node
+    images: Mapping[str, Sequence[tuple[int, float]]]  # large image -> (place, bytes) of the nodes that store it
     # devices, mix: extended resources and GPUs of the nodes; the mix of GPU requests in the cluster, None without any
     devices: Devices
     mix: Mix | None

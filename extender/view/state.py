@@ -8,15 +8,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+import numpy as np
+
+from extender.pods.curves import LATER
 from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
-from extender.pods.pod import Node, Pod, Profile
+from extender.pods.pod import Node, Pod, Profile, is_ours
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
 from extender.view.devices import Floats
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
-from extender.view.placed import Placed, Waiting
+from extender.view.placed import FailedNodes, Placed, Waiting
 from extender.view.snapshot import Snapshot
 from recommender.cluster.objects.quantities import Pair
+from recommender.records import MEMORY
 from recommender.units import MonotonicClock, WallClock
 
 PROGRESSING = 0
@@ -46,6 +50,7 @@ class ClusterState:
         self._snapshot: Snapshot | None = None
         self._marked_cell = grid.cell(clock())
         self.waiting = Waiting(clock, monotonic)
+        self._failed_nodes = FailedNodes(monotonic)
         self.reservations = Reservations(clock, monotonic)
 
     @property
@@ -87,10 +92,12 @@ class ClusterState:
             if not pod.node and not pod.finished:
                 self.waiting.put(pod)
                 if self._placed_otherwise_since_advised(pod):
-                    self.withdraw(pod.uid)
+                    self.came_back(pod)
                 self._unseen_deadlines_s.pop(pod.uid, None)
                 self.hold_nominated(pod)
                 return
+            if self.waiting.of(pod.uid) is not None:
+                self._failed_nodes.bound(pod)
             self.waiting.drop(pod.uid)
             self._forget_advice(pod.uid)
             if pod.finished:
@@ -149,8 +156,22 @@ class ClusterState:
                 self._unseen_deadlines_s[pod.uid] = self._monotonic() + self._settings.hold_s
             self._add(pod, node, self._clock())
 
+    def came_back(self, pod: Pod) -> None:
+        """Drop the advice for a pod that was not placed. The node is remembered if the pod's condition says that the
+        reason is not ours, and if it does not wait there for the end of those that it preempts."""
+        with self._lock:
+            node = self.advised_to(pod.uid)
+            if node and pod.refusal and not is_ours(pod.refusal) and pod.nominated_node != node:
+                self._failed_nodes.put(pod, node)
+            self.withdraw(pod.uid)
+
+    def failed_nodes(self, pod: Pod) -> Mapping[str, float]:
+        """Node -> when a pod of the same owner last could not be bound there, in the last minutes."""
+        with self._lock:
+            return self._failed_nodes.of(pod)
+
     def withdraw(self, uid: str) -> None:
-        """Drop the advice for a pod; the scheduler asks again, so it was not placed."""
+        """Drop the advice for a pod."""
         with self._lock:
             if uid in self._advised:
                 self._forget_advice(uid)
@@ -210,6 +231,18 @@ class ClusterState:
                 entry.pod.uid: Resident(entry.pod, entry.frees(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
             }
+
+    def memory_beside(self, namespace: str, first_cell: int, nodes: Sequence[str]) -> Floats:
+        """(cells + `LATER`, nodes): bytes forecast for the pods on each node, without guesses; for those of other
+        namespaces no more than they request or their owners declared."""
+        with self._lock:
+            cells = self._settings.grid.cells
+            found = np.zeros((cells + LATER, len(nodes)))
+            for number, node in enumerate(nodes):
+                for entry in self._placed.on(node):
+                    most = math.inf if entry.pod.namespace == namespace else self._profiles.granted_bytes(entry.pod)
+                    found[:, number] += np.minimum(entry.frees(first_cell, cells)[MEMORY], most)
+            return found
 
     def evictable_on(self, pod: Pod) -> set[str]:
         """The nodes with pods of our scheduler that a pod may preempt."""

@@ -8,7 +8,7 @@
 {{- include "phasewise.deployment" . }}
 {{- else if and (eq $object.kind "ClusterRole") (eq $object.metadata.name "phasewise-controller-moves") }}
 {{- /* Planning reads profiles and Jobs, and writes on profiles what it planned. */ -}}
-{{- if eq .release.Values.controller.moves "plan" }}{{ $_ := set $object "rules" (slice $object.rules 0 3) }}{{ end }}
+{{- if eq .release.Values.controller.moves "plan" }}{{ $_ := set $object "rules" (slice $object.rules 0 4) }}{{ end }}
 {{- else if eq (dig "roleRef" "name" "" $object) "extension-apiserver-authentication-reader" }}
 {{- $_ := set $object.metadata "namespace" "kube-system" }}
 {{- end }}

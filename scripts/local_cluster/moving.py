@@ -20,7 +20,8 @@ CONTROLLER_RIGHTS = MANIFESTS / "extender" / "controller.yaml"
 
 
 def mover_account(cluster: Cluster) -> Account:
-    """An account with the rights of the controller and of the overlay `moves`."""
+    """An account with the rights of the controller and of the overlay `moves`; VPAs are served."""
+    cluster.vpa_resources()
     reserved_in = next(each for each in documents() if each["metadata"]["name"] == "phasewise-reservations")
     cluster.apply(reserved_in)
     roles = roles_in(CONTROLLER_RIGHTS, MOVES_RIGHTS)

@@ -14,7 +14,10 @@ from placement_bench.burst import Burst
 from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
 from placement_bench.gpu_runs import SHARES, GpuResult, by_policy
+from placement_bench.images import Pulls
 from placement_bench.jobs import Line, Result
+from placement_bench.late_peaks import LatePeaks
+from placement_bench.unequal_nodes import UnequalNodes
 
 PLACED_BY = "placed by"
 
@@ -25,6 +28,37 @@ OF_A_BURST: Columns = {
     "bound where advised": lambda of: "" if of.agreed is None else f"{of.agreed}",
     "first to last binding": lambda of: f"{of.took_s:.1f} s",
 }
+
+
+OF_LATE_PEAKS: Columns = {
+    "jobs killed": lambda of: f"{of.kills}",
+    "done": lambda of: f"{of.done}",
+    "mean wait (longest)": lambda of: f"{of.wait_min:.0f} min ({of.longest_min} min)",
+}
+OF_UNEQUAL_NODES: Columns = {
+    "requested of small nodes": lambda of: f"{of.small:.0%}",
+    "of large nodes": lambda of: f"{of.large:.0%}",
+    "of the fullest node": lambda of: f"{of.fullest:.0%}",
+}
+
+
+OF_IMAGES: Columns = {
+    "jobs": lambda of: f"{of.jobs}",
+    "images pulled": lambda of: f"{of.pulls} ({of.pulls / of.jobs:.0%})",
+    "fullest minus emptiest node": lambda of: f"{of.spread:.1f} jobs",
+}
+
+
+def images_table(rows: Sequence[Pulls], title: str) -> Table:
+    return table_of(title, "weight", {f"{row.weight:g}": row for row in rows}, OF_IMAGES)
+
+
+def late_peaks_table(rows: Sequence[LatePeaks], title: str) -> Table:
+    return table_of(title, PLACED_BY, {row.title: row for row in rows}, OF_LATE_PEAKS)
+
+
+def unequal_nodes_table(rows: Sequence[UnequalNodes], title: str) -> Table:
+    return table_of(title, PLACED_BY, {row.title: row for row in rows}, OF_UNEQUAL_NODES)
 
 
 def burst_table(bursts: Sequence[Burst], title: str) -> Table:

@@ -56,6 +56,7 @@ def pod_json(
     limits: Mapping[str, str] | None = None,
     started: str = "",
     extended: Mapping[str, str] | None = None,
+    namespace: str = "team",
     **spec: Any,
 ) -> Json:
     requests = {**({"cpu": cpu} if cpu else {}), **({"memory": memory} if memory else {}), **(extended or {})}
@@ -65,7 +66,7 @@ def pod_json(
         "kind": "Pod",
         "metadata": {
             "name": name,
-            "namespace": "team",
+            "namespace": namespace,
             "uid": uid or f"uid-{name}",
             "labels": {**own, **(labels or {})},
             "annotations": dict(annotations or {}),
@@ -100,7 +101,13 @@ def as_schedulers_send(pod: Json, names: Sequence[str]) -> bytes:
     return json.dumps(args, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[float], step_s: float = 150.0) -> Json:
+def class_json(
+    workload: str,
+    cpu_cores: Sequence[float],
+    memory_gib: Sequence[float],
+    step_s: float = 150.0,
+    namespace: str = "team",
+) -> Json:
     """Profile of a workload class with the demand of container `main` by time since start."""
     demand = {
         "stepSeconds": step_s,
@@ -110,7 +117,7 @@ def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[f
     }
     return {
         "kind": "PhaseProfile",
-        "metadata": {"name": f"class.{workload}", "namespace": "team"},
+        "metadata": {"name": f"class.{workload}", "namespace": namespace},
         "spec": {"class": True},
         "status": {"containers": [{"name": "main", "demand": demand}]},
     }

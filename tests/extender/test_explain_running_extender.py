@@ -56,7 +56,7 @@ def test_explain_shows_where_a_pod_was_bound_and_groups_equal_nodes(extender: st
 def test_explain_shows_why_a_pod_is_not_bound(extender: str) -> None:
     output = explain("team/never", "--server", extender).output
     assert "not bound yet" in output
-    assert "4 nodes     no  forecast memory exceeds the limit in the coming cycle" in output
+    assert "4 nodes     no  forecast memory exceeds the limit while the pod would run" in output
 
 
 def test_json_output_is_the_answer_of_the_server(extender: str) -> None:

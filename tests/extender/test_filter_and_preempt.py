@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.placing.decisions import event_text
 from extender.protocol.wire import ExtenderArgs, FilterResult, PreemptionArgs, filter_answer
-from extender.settings import Limits, Settings
-from placement_bench.worlds import NO_MEMORY, World, class_json, node_json, pod_json
+from extender.settings import Settings
+from placement_bench.worlds import GIB, NO_MEMORY, NOON_S, World, class_json, node_json, pod_json
+from tests.examples import at_most
 
 LATER = [4.0] * 2 + [30.0] * 22
 """GiB: little for five minutes, then much."""
@@ -28,11 +32,100 @@ def test_a_node_without_enough_forecast_memory_is_refused_though_requests_fit() 
     assert world.filter(pod_json("small", memory="1Gi")) == {}
 
 
-def test_only_the_coming_cycle_counts() -> None:
-    soon = world_with_growing_memory(Settings(limits=Limits(cycle_s=300.0)))
-    assert soon.filter(pod_json("new", memory="8Gi")) == {}
-    soon.clock.now_s += 150.0
-    assert soon.filter(pod_json("new", memory="8Gi")) == {"full": NO_MEMORY}
+@pytest.mark.parametrize("peak_at_h", [0.1, 0.5, 0.9, 1.4, 3.0, 7.5, 20.0, 40.0])
+def test_memory_is_refused_over_the_whole_known_run_and_not_beyond_the_run_of_the_pod_itself(peak_at_h: float) -> None:
+    """Runs of 48 hours need 4 GiB, and 30 for ten minutes; a pod of five minutes has long ended by the later peaks."""
+    run = [4.0] * 1152
+    run[int(peak_at_h * 24) : int(peak_at_h * 24) + 4] = [30.0] * 4
+    world = World(
+        None, node_json("a"), class_json("late", [0.1] * 1152, run), class_json("brief", [0.1] * 2, [8.0] * 2)
+    )
+    world.put(pod_json("there", node="a", cpu="100m", memory="4Gi", workload="late"))
+    for hours_later in (0.0, 0.05):
+        world.clock.now_s += hours_later * 3600.0
+        assert world.filter(pod_json("same", cpu="100m", memory="4Gi", workload="late")) == {"a": NO_MEMORY}
+        assert world.filter(pod_json("steady", cpu="100m", memory="4Gi")) == {"a": NO_MEMORY}
+        brief = world.filter(pod_json("brief", cpu="100m", memory="4Gi", workload="brief"))
+        assert brief == ({"a": NO_MEMORY} if peak_at_h < 0.2 else {})
+    world.clock.now_s += (peak_at_h + 1.2) * 3600.0
+    assert world.filter(pod_json("steady", cpu="100m", memory="4Gi")) == {}, "the peak is over"
+
+
+@at_most(40)
+@given(data=st.data())
+def test_pods_that_pass_the_filter_never_need_more_memory_together_than_their_node_has(data: st.DataObject) -> None:
+    """Whenever they come, as long as they run as earlier ones of their class did: for up to twelve hours here."""
+    stretch = st.tuples(st.integers(1, 90), st.floats(0.1, 30.0))
+    runs = [
+        [gib for cells, gib in data.draw(st.lists(stretch, min_size=1, max_size=4)) for _ in range(cells)]
+        for _ in range(3)
+    ]
+    world = World(None, node_json("a", cpu="64"))
+    world.put(*(class_json(f"k{kind}", [0.1] * len(run), run) for kind, run in enumerate(runs)))
+    memory, cell = np.zeros(2000), 0
+    for number in range(12):
+        cell += data.draw(st.integers(0, 40))
+        world.clock.now_s = NOON_S + 150.0 * cell
+        kind = data.draw(st.integers(0, 2))
+        made = {"cpu": "100m", "memory": "1Mi", "workload": f"k{kind}"}
+        if not world.filter(pod_json(f"p{number}", **made)):
+            world.put(pod_json(f"p{number}", node="a", **made))
+            memory[cell : cell + len(runs[kind])] += runs[kind]
+    assert memory.max() <= 32.0 * 1.001
+
+
+def tenants(now_gib: float, soon_gib: float, requested: str) -> World:
+    """On both nodes four pods of another namespace, of a class that uses as much in all, and more in 20 minutes."""
+    run = [now_gib / 4] * 8 + [soon_gib / 4] * 100
+    world = World(None, node_json("a"), node_json("b"), class_json("k", [0.1] * 108, run, namespace="other"))
+    theirs = {"cpu": "100m", "memory": requested, "workload": "k", "namespace": "other"}
+    return world.put(*(pod_json(f"{on}{number}", node=on, **theirs) for on in "ab" for number in range(4)))
+
+
+def test_what_another_namespace_learned_to_use_beyond_its_requests_keeps_a_pod_out_for_a_cycle_at_most() -> None:
+    """Four pods that request 1Mi each are of a class that uses 62 GiB."""
+    world, mine = tenants(62.0, 62.0, "1Mi"), pod_json("mine", memory="4Gi")
+    world.put(mine)
+    by_others = "pods of other namespaces are expected to use its memory in the coming cycle; the pod waits at most 10m"
+    assert world.filter(mine) == {"a": by_others, "b": by_others}
+    world.clock.now_s += 601.0
+    assert world.filter(mine) == {}
+
+
+def test_later_use_of_another_namespace_beyond_its_requests_keeps_no_pod_out_but_a_node_without_it_is_preferred() -> (
+    None
+):
+    world, mine = tenants(8.0, 30.0, "2Gi"), pod_json("mine", memory="4Gi")
+    assert world.filter(mine) == {}
+    world.put(node_json("free"))
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_what_another_namespace_requests_and_what_ones_own_learned_keeps_a_pod_out_for_the_whole_patience() -> None:
+    mine = pod_json("mine", memory="4Gi")
+    assert tenants(8.0, 30.0, "7500Mi").filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+    world = tenants(1.0, 1.0, "1Mi")
+    world.put(class_json("own", [0.1] * 100, [1.0] * 8 + [30.0] * 92))
+    world.put(*(pod_json(f"own-{on}", node=on, cpu="100m", memory="1Gi", workload="own") for on in "ab"))
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_pods_of_another_namespace_that_were_shrunk_count_with_what_their_owner_declared() -> None:
+    """They request 2 GiB each by now, of 7.5 declared."""
+    world, mine = tenants(8.0, 30.0, "2Gi"), pod_json("mine", memory="4Gi")
+    declared = {"name": "main", "declaredMemoryBytes": 7.5 * GIB}
+    status = {"containers": [declared], "pods": [{"uid": f"uid-{on}{number}"} for on in "ab" for number in range(4)]}
+    metadata = {"name": "vpa", "namespace": "other"}
+    world.put({"kind": "PhaseProfile", "metadata": metadata, "spec": {"class": False}, "status": status})
+    assert world.filter(mine) == {"a": NO_MEMORY, "b": NO_MEMORY}
+
+
+def test_no_victim_is_added_because_of_what_another_namespace_learned_to_use_later() -> None:
+    world = tenants(8.0, 30.0, "2Gi")
+    urgent = pod_json("urgent", memory="4Gi", priority=10)
+    assert world.placer.filter(ExtenderArgs(urgent, ["a", "b"], None)) == FilterResult(["a", "b"], {})
+    proposed = {"a": ["uid-a0"], "b": ["uid-b0"]}
+    assert world.placer.preempt(PreemptionArgs(urgent, proposed, {})) == proposed
 
 
 def test_a_pod_that_fits_exactly_is_not_refused() -> None:
@@ -131,7 +224,7 @@ def test_a_class_whose_recorded_peak_fits_no_candidate_runs_after_the_patience()
     hungry = pod_json("hungry", workload="hungry")
     world.put(hungry)
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
-    assert NO_MEMORY == "forecast memory exceeds the limit in the coming cycle; the pod waits at most 2h"
+    assert NO_MEMORY == "forecast memory exceeds the limit while the pod would run; the pod waits at most 2h"
     world.clock.now_s += 7199.0
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
     world.clock.now_s += 1.0

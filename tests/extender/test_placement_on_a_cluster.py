@@ -22,6 +22,7 @@ from tests.extender.placing import EARLY, explain, has_history, job, metric, put
 ROOT = Path(__file__).parents[2]
 GIB = 2.0**30
 HOLD_S, PATIENCE_S = 2.0, 12.0
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 URGENT = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1000}
 
 
@@ -61,6 +62,27 @@ def message_of(cluster: Cluster, namespace: str, pod: str) -> str:
     return " ".join(condition.get("message", "") for condition in conditions)
 
 
+CLAIM = {"accessModes": ["ReadWriteOnce"], "storageClassName": "never", "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def wait_for_volume(cluster: Cluster, namespace: str, pod: Json) -> None:
+    """Create a pod `waits`, whose volume is never made: the scheduler chooses a node, and waits before it binds."""
+    storage_class = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": "never"}}
+    cluster.apply({**storage_class, "provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer"})
+    cluster.core.create_namespaced_persistent_volume_claim(
+        namespace, {"metadata": {"name": "data"}, "spec": CLAIM}, _preload_content=False
+    )
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    create(cluster, namespace, "waits", pod)
+
+
+def selected_node(cluster: Cluster, namespace: str) -> str:
+    """The node that the scheduler has chosen for the volume; empty for none."""
+    answer = cluster.core.read_namespaced_persistent_volume_claim("data", namespace, _preload_content=False)
+    annotations = json.loads(answer.data)["metadata"].get("annotations", {})
+    return str(annotations.get(SELECTED_NODE, ""))
+
+
 def test_the_next_pod_goes_elsewhere_while_one_waits_for_its_volume(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
@@ -68,25 +90,8 @@ def test_the_next_pod_goes_elsewhere_while_one_waits_for_its_volume(
     nodes = cluster.start_nodes(2, cpu="16", memory="64Gi")
     put_profile(cluster, namespace, "early", EARLY)
     wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the profile")
-    storage_class = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": "never"}}
-    cluster.apply({**storage_class, "provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer"})
-    claim = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "never",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    cluster.core.create_namespaced_persistent_volume_claim(
-        namespace, {"metadata": {"name": "data"}, "spec": claim}, _preload_content=False
-    )
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    create(cluster, namespace, "waits", pod_of(nodes, "early", volumes=volumes))
-
-    def chosen() -> str:
-        answer = cluster.core.read_namespaced_persistent_volume_claim("data", namespace, _preload_content=False)
-        annotations = json.loads(answer.data)["metadata"].get("annotations", {})
-        return str(annotations.get("volume.kubernetes.io/selected-node", ""))
-
-    node = wait_until(chosen, "the scheduler to choose a node")
+    wait_for_volume(cluster, namespace, pod_of(nodes, "early"))
+    node = wait_until(lambda: selected_node(cluster, namespace), "the scheduler to choose a node")
     assert explain(extender, namespace, "waits")["advised"] == node
     over_s = time.monotonic() + 2.0 * HOLD_S
     wait_until(lambda: time.monotonic() > over_s, "--hold for unseen pods to be over")
@@ -94,6 +99,21 @@ def test_the_next_pod_goes_elsewhere_while_one_waits_for_its_volume(
     second = wait_bound(cluster, namespace, 1)
     assert set(second) == {"second"}
     assert second["second"] != node, "two early jobs need 24 of 16 cores"
+    cluster.core.delete_namespaced_pod("waits", namespace, grace_period_seconds=0)
+    nodes.remove()
+
+
+def test_a_pod_whose_volume_cannot_be_made_on_the_favourite_node_tries_the_other_one_next(
+    cluster: Cluster, namespace: str, extender: str
+) -> None:
+    """A provisioner that cannot make a volume on the chosen node takes the choice back; the scheduler tries anew."""
+    nodes = cluster.start_nodes(2, cpu="16", memory="64Gi")
+    wait_for_volume(cluster, namespace, pod_of(nodes, "plain"))
+    first = wait_until(lambda: selected_node(cluster, namespace), "the scheduler to choose a node")
+    for number in range(2):
+        cluster.kubectl("annotate", "persistentvolumeclaim", "data", f"{SELECTED_NODE}-", "-n", namespace)
+        other = wait_until(lambda: selected_node(cluster, namespace), "the scheduler to choose again", timeout_s=60)
+        assert (other == first) == bool(number), "the one that failed first is tried first again"
     cluster.core.delete_namespaced_pod("waits", namespace, grace_period_seconds=0)
     nodes.remove()
 

@@ -37,6 +37,18 @@ def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
     assert read_pod(pod_with(containers=[container("1")], resources={"requests": {"cpu": "3"}})).requests[0] == 3.0
 
 
+def test_what_states_only_limits_requests_them_as_the_api_server_would_write() -> None:
+    limited = {"name": "main", "resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}}}
+    pod = read_pod(
+        pod_with(containers=[limited], initContainers=[{"name": "i", "resources": {"limits": {"cpu": "3"}}}])
+    )
+    assert (pod.requests, pod.extended, pod.gpu.number) == ((3.0, GIB), {"nvidia.com/gpu": 1.0}, 1)
+    assert pod.containers[0].requests == (2.0, GIB)
+    stated = {"name": "main", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "500m"}}}
+    assert read_pod(pod_with(containers=[stated], resources={"limits": {"cpu": "1"}})).requests[0] == 1.0
+    assert read_cluster_pod(pod_with(containers=[limited])).requests == (2.0, GIB)
+
+
 def test_resources_that_a_node_allocates_above_the_spec_count() -> None:
     pod = pod_with(containers=[container("1"), container("2")])
     statuses = [{"name": "c1", "resources": {"requests": {"cpu": "4"}}}, {"name": "c2", "resources": {}}]

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from extender.pods.pod import CATEGORIES
-from extender.scoring.scorers import SCORERS, complement, data, pack, scaled_scores, specon, spread, weighted_mean
+from extender.scoring.scorers import (
+    SCORERS,
+    complement,
+    data,
+    images,
+    pack,
+    scaled_scores,
+    specon,
+    spread,
+    weighted_mean,
+)
 from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -67,6 +77,54 @@ def test_specon_is_1_at_the_smallest_s_and_0_at_one_larger_by_a_hundred_or_more(
     assert scores.values.tolist() == [1.0, 0.0]
 
 
+def test_on_unequal_nodes_specon_counts_jobs_per_size_by_the_scarcer_of_cpu_and_memory() -> None:
+    """With the new job 2 + 2 = 4 on a node of usual size, and 6 + 2 = 8 on one of four times that."""
+    sizes = {
+        "usual": ("8", "32Gi"),
+        "same": ("8", "32Gi"),
+        "alike": ("8200m", "31Gi"),
+        "huge": ("32", "128Gi"),
+        "lopsided": ("32", "32Gi"),
+    }
+    world = World(None, *(node_json(name, cpu=cpu, memory=memory) for name, (cpu, memory) in sizes.items()))
+    held = {"usual": 1, "same": 1, "alike": 1, "huge": 3, "lopsided": 3}
+    for name, jobs in held.items():
+        world.put(*(pod_json(f"{name}-{number}", node=name) for number in range(jobs)))
+    scores = specon(world.request(pod_json("new"), list(sizes)))
+    assert scores is not None
+    assert scores.facts["S"].tolist() == [2.0, 2.0, 2.0, 6.0, 6.0]
+    assert scores.facts["size"].tolist() == [1.0, 1.0, 1.0, pytest.approx(4.0, rel=0.1), 1.0]
+    assert (1.0 - scores.values) * 100.0 == pytest.approx([2.0, 2.0, 2.0, 0.0, 6.0], abs=0.2)
+    assert world.place(pod_json("new")) == "huge"
+    facts = {"S": 6.0, "size": 4.0, "pc": 3.0, "wc": 0.0, "cc": 0.0}
+    assert SCORERS["specon"].explain(facts).endswith("0 converged, on 4 times the median node")
+
+
+def test_large_images_that_a_node_stores_count_as_little_more_than_one_job_that_learns() -> None:
+    large = [{"names": ["registry/train@sha256:0", "registry/train:latest"], "sizeBytes": 8_000_000_000}]
+    small = [{"names": ["registry/train:latest"], "sizeBytes": 80_000_000}]
+    world = World(None, *({**node_json(name), "status": {**node_json(name)["status"], "images": images}}
+                          for name, images in (("has", large), ("tiny", small), ("none", []))))  # fmt: skip
+    pod = pod_json("new")
+    pod["spec"]["containers"] += [{"name": "again", "image": "registry/train"}, {"name": "b", "image": "other:1"}]
+    scores = images(world.request(pod, ["has", "none", "tiny"]))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.0, 0.0]
+    assert images(world.request(pod_json("another"))) is None
+    for learning, favourite in ((0, "has"), (1, "has"), (2, "none")):
+        world.put(*(pod_json(f"p{number}", node="has", cpu="1") for number in range(learning)))
+        assert world.place(pod) == favourite
+    explained = SCORERS["images"].explain({"present": 8e9, "wanted": 1.2e10})
+    assert explained == "8.0 of 12.0 GB of its images"
+
+
+def test_a_node_of_unknown_size_counts_as_a_usual_one() -> None:
+    unsized = {**node_json("unsized"), "status": {}}
+    world = World(None, unsized, node_json("small", cpu="4"), node_json("usual"), node_json("usual-too"))
+    assert world.state.snapshot().sizes.tolist() == [1.0, pytest.approx(0.5, rel=0.05), 1.0, 1.0]
+    assert World(None, unsized).state.snapshot().sizes.tolist() == [1.0]
+
+
 @pytest.mark.parametrize("nodes", [4, 20, 200])
 def test_without_histories_the_smallest_s_is_taken_in_a_cluster_of_any_size(nodes: int, seed: int) -> None:
     """Only requests are known of these unequal pods; how full nodes are by requests is up to the scheduler."""
@@ -117,7 +175,7 @@ def test_a_pod_without_a_category_counts_as_learning_unless_it_is_not_ours() -> 
     assert scores is not None
     assert scores.facts["S"].tolist() == [2.0]
     assert (
-        SCORERS["specon"].explain({"S": 2.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
+        SCORERS["specon"].explain({"S": 2.0, "size": 1.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
         == "S = 2: 1 progressing, 0 watching, 0 converged"
     )
 
@@ -317,7 +375,9 @@ def test_every_scorer_is_between_0_and_1_independent_of_order_and_explained(name
     for number in range(12):
         labels = {"data.phasewise.dev/d": str(rng.random())}
         gpus = {"nvidia.com/gpu": str(rng.integers(4))}
-        world.put(node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus))
+        node = node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus)
+        node["status"]["images"] = [{"names": ["x:latest"], "sizeBytes": int(rng.integers(10**10))}]
+        world.put(node)
     world.put(node_json("sizeless", "0", "0"))
     job = {"volcano.sh/job-name": "j"}
     for number in range(30):

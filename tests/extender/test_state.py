@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
+from extender.pods.curves import LATER, MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
 from extender.settings import Limits, Settings
 from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
+from extender.view.snapshot import Snapshot
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -323,6 +324,19 @@ def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> No
     for node, place in snapshot.table.index.items():
         expected = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
         assert np.allclose(snapshot.load[:, :, place].T, expected, rtol=1e-5, atol=1e-3), node
+        assert np.allclose(snapshot.later[:, place], later(node, residents.values(), snapshot), rtol=1e-5, atol=1e3), (
+            node
+        )
+
+
+def later(node: str, residents: Iterable[reference.Resident], snapshot: Snapshot) -> list[float]:
+    """The largest memory of each pod of a node in each horizon after the present one, in sum."""
+    cells, first = snapshot.grid.cells, snapshot.first_cell
+    begin, sums = cells - first % cells, np.zeros(LATER)
+    for pod in residents:
+        memory = np.array(reference.load_of(node, [pod], first, begin + LATER * cells))[begin:, 1]
+        sums += memory.reshape(LATER, cells).max(axis=1)
+    return sums.tolist()
 
 
 @pytest.mark.parametrize("nodes", [1, 4, 5, 10])

@@ -23,7 +23,7 @@ from recommender.cli.common import run
 
 EXAMPLE = MANIFESTS / "examples" / "placement-jobs.yaml"
 COMMANDS = re.findall(r"^#   (.+)$", EXAMPLE.read_text(), re.MULTILINE)
-REFUSED = "20 forecast memory exceeds the limit in the coming cycle"
+REFUSED = "20 forecast memory exceeds the limit while the pod would run"
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ from placement_bench.choices import (
     without_histories,
 )
 from placement_bench.gangs import Gangs, Repetition, judge_bindings
+from placement_bench.images import play_images
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
+from placement_bench.late_peaks import play_late_peaks
 from placement_bench.place import Bound
 from placement_bench.played import Outcome, Run, Shape, load, overload
 from placement_bench.recordings import (
@@ -46,6 +48,7 @@ from placement_bench.recordings import (
     scattered,
 )
 from placement_bench.schedulers import LEAST, OURS, CurrentUseScorer, Pace, Pair, random_scores
+from placement_bench.unequal_nodes import first_day
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from tests.scripts.benches import invoke
 
@@ -308,3 +311,37 @@ def test_a_small_run_covers_all_rows(borrowed: Cluster, tmp_path: Path) -> None:
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
     assert [row["title"].split(",")[0] for row in read["choices"]] == ["histories", *["no histories"] * 3]
     assert [row["lowest"] + row["smallest"] for row in read["choices"][1:]] == [2, 2, 2]
+
+
+# -- without servers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_jobs_that_evaluate_late_are_killed_by_shrunk_requests_alone_but_not_with_forecasts_and_hardly_wait() -> None:
+    declared, shrunk, _, ours, between_namespaces = play_late_peaks([0], lambda: None)
+    assert (declared.kills, ours.kills, between_namespaces.kills) == (0, 0, 0)
+    assert shrunk.kills > 0
+    assert ours.done >= 0.98 * max(declared.done, shrunk.done)
+    assert ours.wait_min < declared.wait_min
+
+
+def test_on_the_first_day_unequal_nodes_are_filled_as_evenly_as_by_requests() -> None:
+    default, ours = first_day()
+    assert (default.small, default.large) == (0.25, 21 / 64)
+    assert ours.fullest <= default.fullest
+
+
+@pytest.mark.long
+def test_scored_images_are_pulled_half_as_often_and_nodes_stay_nearly_as_even() -> None:
+    without, default, *_ = play_images([0])
+    assert default.pulls < 0.5 * without.pulls
+    assert default.spread < without.spread + 1.0
+
+
+def test_the_rows_without_servers_need_none(tmp_path: Path) -> None:
+    result = invoke(NAME, "--rows", "unequal-nodes", "--json", str(tmp_path / "r.json"))
+    assert result.exit_code == 0, result.output
+    assert [row["title"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["unequal_nodes"]] == [
+        "default (LeastAllocated)",
+        "Phasewise",
+    ]

@@ -19,6 +19,7 @@ from recommender.cluster.objects.requests import (
     Resizes,
     counted_amount,
     extra_requests,
+    requests_in,
 )
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
@@ -72,6 +73,9 @@ class ContainerState:
     terminated: Termination | None
     last_terminated: Termination | None
 
+
+ADMITTED_BY_VPA = "vpaObservedContainers"
+"""Annotation that the VPA's admission controller sets on each pod that it handles."""
 
 STARTUP_BOOST_PREFIX = "vpaCpuStartupBoost/"
 """Prefix of an annotation, followed by a container name: set while the VPA's CPU startup boost lasts."""
@@ -217,8 +221,8 @@ def read_pod(raw: Fields) -> Pod:
     )
 
 
-def _pair_in(amounts: Amounts) -> Pair:
-    return shared_pair(amounts.get("cpu", 0.0), amounts.get("memory", 0.0))
+def _pair_in(amounts: Amounts, missing: float = 0.0) -> Pair:
+    return shared_pair(amounts.get("cpu", missing), amounts.get("memory", missing))
 
 
 def _read_container(spec: Fields, status: Fields) -> ContainerState:
@@ -229,7 +233,7 @@ def _read_container(spec: Fields, status: Fields) -> ContainerState:
         name=spec.required("name"),
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
-        requests=(actual if actual.raw.get("requests") else resources).pair("requests"),
+        requests=actual.pair("requests") if actual.raw.get("requests") else _pair_in(requests_in(resources), math.nan),
         limits=shared_pair(*(math.nan if amount == 0.0 else amount for amount in limits)),
         uses_devices=bool(resources.raw.get("claims"))
         or any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),

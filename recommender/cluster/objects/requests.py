@@ -46,7 +46,7 @@ class Resizes:
 
     def requests_of(self, container: Fields) -> Amounts:
         """The requests of a container that count."""
-        requested = _declared(container.child("resources").child("requests"))
+        requested = requests_in(container.child("resources"))
         status = self._containers.get(container.text("name"))
         return requested if status is None else self._counted(requested, status)
 
@@ -88,9 +88,15 @@ def extra_requests(spec: Fields, resizes: Resizes) -> tuple[Amounts, Amounts]:
             starting[resource] = max(starting.get(resource, 0.0), amount)
         if container.text("restartPolicy") == "Always":
             sidecars = _sum(sidecars, requests)
-    overhead, of_pod = _declared(spec.child("overhead")), _declared(spec.child("resources").child("requests"))
+    overhead, of_pod = _declared(spec.child("overhead")), requests_in(spec.child("resources"))
     minimum = {name: amount + overhead.get(name, 0.0) for name, amount in (starting | of_pod).items()}
     return _sum(sidecars, overhead), resizes.of_pod(minimum) if of_pod else minimum
+
+
+def requests_in(resources: Fields) -> dict[str, float]:
+    """The requests of a container or pod; a missing one is its limit, as the API server writes into pods, but not into
+    templates."""
+    return _declared(resources.child("limits")) | _declared(resources.child("requests"))
 
 
 def amounts(resources: Fields) -> dict[str, float]:

@@ -17,10 +17,10 @@ from local_cluster.cluster import Cluster
 from local_cluster.moving import CONTROLLER_RIGHTS, MOVES_RIGHTS, mover_account, start_controller
 from local_cluster.rights import Account, rights_in, roles_in
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import template
+from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import Json
-from tests.extender.gangs.running import GATE, pods, reserved
+from tests.extender.gangs.running import GATE, finish, pods, reserved
 
 PROFILES = ("phasewise.dev", "v1alpha1")
 IGNORES_EVICTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
@@ -76,7 +76,7 @@ def profile(cluster: Cluster, namespace: str, name: str, status: Json, *, of_cla
 def job(name: str, namespace: str, nodes: SimulatedNodes, spec: Json) -> Json:
     pod = template(
         nodes.selector,
-        requests={"cpu": "1", "memory": "1Gi"},
+        requests={"cpu": "100m" if name == "small" else "1", "memory": "1Gi"},
         annotations={
             "phasewise.dev/checkpointable": "true",
             "phasewise.dev/placement": "pack",
@@ -102,7 +102,7 @@ def pod_job(pod: Json) -> str:
 
 def running(cluster: Cluster, namespace: str) -> dict[str, Json]:
     """Job -> its running pod."""
-    running_pods = pods(cluster, namespace)
+    running_pods = [pod for pod in pods(cluster, namespace) if "job" in pod["metadata"].get("labels", {})]
     return {
         pod_job(pod): pod
         for pod in running_pods
@@ -176,6 +176,34 @@ def test_the_phasewise_policy_moves_one_of_two_jobs_that_each_need_a_whole_node(
         assert record["doneCoreSeconds"] >= 0.0 < record["awaySeconds"]
         assert node_of(cluster, namespace, name) == record["node"] != old_node
         assert node_of(cluster, namespace, {"one": "two", "two": "one"}[name]) == old_node
+    finally:
+        controller.stop()
+
+
+def test_a_job_that_was_shrunk_in_place_stays_until_what_its_template_asks_for_fits_elsewhere(
+    cluster: Cluster, namespace: str, mover: Path, trainings: Any, five: SimulatedNodes
+) -> None:
+    """Its template asks for a core and it is shrunk to a tenth; a job that declared as little moves to the half core
+    that every other node has left."""
+    admits = start_controller(cluster, mover, name="admits")
+    try:
+        old_node = trainings(done="Converged", learns="Progressing", small="Converged")
+    finally:
+        admits.stop()
+    fillers = [
+        create(cluster, namespace, f"filler-{name}", template(five.selector, requests={"cpu": "9500m"}, nodeName=name))
+        for name in five.names
+        if name != old_node
+    ]
+    less = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}}
+    done = running(cluster, namespace)["done"]["metadata"]["name"]
+    cluster.kubectl("patch", "pod", done, "-n", namespace, "--subresource=resize", "--patch", json.dumps(less))
+    controller = start_controller(cluster, mover, "--moves", "act", "--move-rest", "1s", name="mover")
+    try:
+        moved_once(cluster, namespace, "small", old_node)
+        assert records(cluster, namespace, "done") == []
+        finish(cluster, namespace, fillers)
+        wait_until(lambda: node_of(cluster, namespace, "done") not in ("", old_node), "done to move", timeout_s=120)
     finally:
         controller.stop()
 

@@ -51,6 +51,8 @@ class World:
     leads: bool = True
     ahead_s: float = 0.0
     """By how much the clock is set forward."""
+    full: set[str] = field(default_factory=set)
+    """Nodes where nothing fits any more."""
 
     def __post_init__(self) -> None:
         self.api.jobs = FakeReflector(read_job, job_json("a"), job_json("b"), job_json("c"))
@@ -71,13 +73,17 @@ class World:
         return PlannedMove(self.pods[name], "n1", "because", algorithm)
 
     def start_move(self, name: str = "a") -> list[MoveEvent]:
-        move = self.move(name)
-        self.gate.reserve(move)
-        return list(self.gate.start(move, self.store.jobs()[name]))
+        self.reserve(name)
+        return list(self.gate.start(self.move(name), self.store.jobs()[name]))
+
+    def reserve(self, name: str = "a") -> None:
+        self.gate.reserve(self.move(name), self.pods[name].requirements)
 
     def advance(self, after_s: float = 2.0) -> list[MoveEvent]:
         self.at_s += after_s
-        return list(self.gate.advance(self.store.jobs().values(), self.pods.values()))
+        return list(
+            self.gate.advance(self.store.jobs().values(), self.pods.values(), lambda _, node: node not in self.full)
+        )
 
     def pod_ends(self, name: str = "a") -> None:
         """The evicted pod ends."""
@@ -140,6 +146,16 @@ def test_each_algorithm_moves_a_job_once_and_only_after_the_cool_down(world: Wor
     world.at_s += 200.0
     assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
     assert world.refusal(algorithm=Algorithm.REBALANCE) == ""
+
+
+def test_a_pod_whose_eviction_was_delayed_is_not_evicted_once_its_replacement_no_longer_fits(world: World) -> None:
+    world.api.fails["evict"] = [BUDGET]
+    assert world.start_move() == []
+    world.full = {"n1"}
+    (event,) = world.advance()
+    assert event.text == "was not evicted: n1 has no room any more for what replaces it"
+    world.advance()
+    assert (world.api.evicted, world.api.reserved, world.outcomes()) == ([], {}, [Outcome.REFUSED])
 
 
 def test_a_move_that_a_disruption_budget_blocks_for_a_minute_is_refused(world: World) -> None:
@@ -329,7 +345,7 @@ def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total(w
 
 
 def test_reservations_of_gangs_neither_count_as_moves_in_progress_nor_end_with_them(world: World) -> None:
-    world.gate.reserve(world.move())
+    world.reserve()
     assert not world.gate.capacity_check()("team")
     world.ledger.write([replace(held, needs={}) for held in world.ledger.cached()])
     assert world.gate.capacity_check()("team")
@@ -431,10 +447,9 @@ def test_a_job_that_goes_on_with_its_next_index_is_no_longer_waited_for(world: W
 
 
 def test_a_controller_that_no_longer_leads_evicts_no_pod(world: World) -> None:
-    move = world.move()
-    world.gate.reserve(move)
+    world.reserve()
     world.leads = False
-    assert list(world.gate.start(move, world.store.jobs()["a"])) == []
+    assert list(world.gate.start(world.move(), world.store.jobs()["a"])) == []
     world.advance()
     assert (world.api.evicted, world.outcomes()) == ([], [])
 
@@ -442,7 +457,7 @@ def test_a_controller_that_no_longer_leads_evicts_no_pod(world: World) -> None:
 def test_a_job_that_changed_since_it_was_read_is_not_moved(world: World) -> None:
     stale = world.store.jobs()["a"]
     world.api.jobs.objects["a"]["metadata"]["resourceVersion"] = "7"
-    world.gate.reserve(world.move())
+    world.reserve()
     with pytest.raises(Conflict):
         list(world.gate.start(world.move(), stale))
     world.advance()

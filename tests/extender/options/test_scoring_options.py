@@ -49,8 +49,9 @@ def horizon_s(*options: str) -> object:
 
 
 def cycle_s(*options: str) -> object:
-    world = World(settings(*options), node_json("a"), class_json("late", [1.0] * 24, [4.0 * each for each in LATE]))
-    return world.put(pod_json("late", node="a", workload="late")).filter(pod_json("new", memory="8Gi"))
+    limited = settings("--cpu-overload", "0.01", *options)
+    world = World(limited, node_json("a"), class_json("late", LATE, [1.0] * 24))
+    return world.put(pod_json("late", node="a", workload="late")).filter(pod_json("new", cpu="4"))
 
 
 def memory_limit(*options: str) -> object:
