@@ -82,11 +82,6 @@ class Gang:
         return self.namespace, self.name
 
     @property
-    def order(self) -> tuple[float, float, str, str]:
-        """Sort key: higher priority first, then older."""
-        return (-self.priority, self.since_s, self.namespace, self.name)
-
-    @property
     def short_name(self) -> str:
         return self.name.rpartition("=")[2]
 
@@ -95,18 +90,17 @@ class Gang:
 
 
 def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
-    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`. A gated pod
-    without a group is a gang of one; Kubernetes' own PodGroups are left out."""
+    """The gangs with gated members, or with members past the gate that are not bound. A gated pod without a group
+    is a gang of one; Kubernetes' own PodGroups are left out."""
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
         if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
             groups[pod.key.namespace, name].append(pod)
-    made = [
+    return [
         _gang(namespace, name, pods, size_of)
         for (namespace, name), pods in groups.items()
         if any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
     ]
-    return sorted(made, key=lambda gang: gang.order)
 
 
 def ungated(pods: Iterable[Member], made_since_s: float) -> list[Gang]:
