@@ -42,7 +42,7 @@ INVALID, UNBOUND, UNGATED = "GangInvalid", "GangNotBound", "GangNotGated"
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
-MAX_NAMED = 3  # names of resources in a text
+MAX_NAMED = 3  # names of resources or gates in a text
 BackedOff = Mapping[tuple[str, str], str]  # (namespace, name) of gangs in back-off -> why
 NO_BACKOFF: BackedOff = MappingProxyType({})
 NO_TURNS = Turns()
@@ -199,7 +199,7 @@ class _AdmissionRound:
             if self._now_s - gang.complete_s >= self._timeouts.incomplete_s:
                 self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.ended} of {gang.size} pods exist")
         elif gang.other_gates:
-            self._note(gang, WAITING, f"held by other scheduling gates: {', '.join(gang.other_gates)}")
+            self._note(gang, WAITING, f"held by other scheduling gates: {_named(gang.other_gates)}")
         elif gang.key in self._backed_off:
             self._note(gang, WAITING, self._backed_off[gang.key])
         else:
@@ -298,8 +298,13 @@ class _AdmissionRound:
         fit = len(best_fit(gang.gated, capacity or self._occupancy.free(gang.priority)))
         text = f"{fit} of {len(gang.gated)} pods fit"
         if missing := sorted(needs - self._node_arrays.offered):
-            text += f"; no node offers {', '.join(missing[:MAX_NAMED])}"
+            text += f"; no node offers {_named(missing)}"
         return f"{text}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else text
 
     def _note(self, gang: Gang, reason: str, text: str, detail: str = "") -> None:
         self.notes.append(Note(gang, reason, text, detail))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
