@@ -357,6 +357,44 @@ def test_other_gates_are_waited_for_and_native_pod_groups_let_through() -> None:
     assert decision.native == [native_group]
 
 
+def test_a_gang_that_kueue_holds_keeps_no_capacity_and_holds_up_nobody() -> None:
+    """However old it is, and until Kueue has opened its gate on every pod."""
+    gates = [GATE, "kueue.x-k8s.io/admission"]
+    held = [*gang("k", 3, cpu="10", age_s=9999, gates=gates)[:2], pod("k-2", gang="k", size=3, cpu="10", age_s=9999)]
+    running = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(3)]
+    decision = decided([*held, *running, *gang("g", 2, cpu="10")], FIVE)
+    assert (str(decision.admit), decision.kept) == ("team/g", None)
+    opened = [replace(each, gates=(GATE,)) for each in held]
+    decision = decided([*opened, *running, *gang("g", 2, cpu="10")], FIVE)
+    assert decision.kept is not None
+    assert (decision.admit, str(decision.kept.gang)) == (None, "team/k")
+
+
+def test_an_elastic_gang_starts_with_all_pods_that_exist_and_further_ones_are_admitted_as_they_come() -> None:
+    """Its size is the smallest with which it may start."""
+    assert decided(gang("e", 2, cpu="10"), FIVE).admit is not None
+    three = [pod(f"e-{n}", gang="e", size=2, cpu="10") for n in range(3)]
+    assert decided(three, nodes(2)).admit is None
+    started = [past_the_gate(each, 0.0, on=f"n{n}") for n, each in enumerate(three[:2])]
+    added = pod("e-2", gang="e", size=2, cpu="10")
+    assert decided([*started, added], FIVE).admit is not None
+    assert decided([started[0], added], FIVE).admit is not None, "one was removed, and another takes its place"
+    declared = [replace(each, membership=replace(each.membership, declared_size="3")) for each in (started[0], added)]
+    assert messages(decided(declared, FIVE, 60.0)) == {"e": "GangIncomplete: 2 of 3 pods exist"}
+
+
+def test_a_gang_is_admitted_beside_a_thousand_pods_that_are_being_bound() -> None:
+    hundred = [node(f"n{number:02}") for number in range(100)]
+    in_flight = [
+        past_the_gate(each, 0.0, reserved_node=f"n{number % 100:02}")
+        for number in range(250)
+        for each in gang(f"f{number}", 4, cpu="500m")
+    ]
+    assert str(decided([*in_flight, *gang("g", 4)], hundred, 5.0).admit) == "team/g"
+    whole_nodes = decided([*in_flight, *gang("g", 4, cpu="9500m")], hundred, 5.0)
+    assert messages(whole_nodes) == {"g": "GangWaiting: 0 of 4 pods fit"}
+
+
 def test_constraints_left_to_the_scheduler_are_reported() -> None:
     assert "left to the scheduler: volumes" in messages(decided(gang("g", 2, volumes=CLAIMS), FIVE))["g"]
 
