@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from extender.gangs.gang import NOT_READ_YET, Gang, SizeOf, gangs_of, ungated
+from extender.gangs.gang import MAX_RESERVED, NOT_READ_YET, Gang, SizeOf, gangs_of, ungated
 from extender.gangs.member import GATE, Member, NodeCapacity
 from extender.gangs.occupancy import Occupancy, Occupant, occupants_among
 from extender.gangs.plan import (
@@ -160,6 +160,8 @@ class _AdmissionRound:
         self.notes: list[Note] = []
         self.kept: Kept | None = None
         self._being_placed: Sequence[tuple[Gang, Sequence[Member]]] = ()
+        with_nodes = ((gang, sum(bool(pod.reserved_node) for pod in gang.members if not pod.node)) for gang in gangs)
+        self._reserved = [(gang, pods) for gang, pods in with_nodes if pods]
         gated = [member for gang in gangs if self._in_progress(gang) for member in gang.gated]
         self._occupancy = Occupancy(occupants, gated, node_arrays)
 
@@ -224,7 +226,7 @@ class _AdmissionRound:
                 free = free.minimum(beside)
             nodes = free.reserved_nodes(gang.gated) if self._in_progress(gang) else None
             nodes = nodes or plan(gang.gated, free, [pod.node for pod in gang.past_gate])
-            rival = None if nodes is None else self._rival(gang)
+            rival = None if nodes is None else self._rival(gang) or self._holder_of_too_many(gang)
             if nodes is not None and rival is None:
                 return self._admit(gang, nodes, "all pods fit" if head is None else f"does not delay {head}")
             if rival is not None:
@@ -234,6 +236,12 @@ class _AdmissionRound:
             if head is None and (nodes is not None or self._fits_without_jobs(gang)):
                 head, beside = gang, self._free_beside(gang, nodes)
         return None, {}
+
+    def _holder_of_too_many(self, gang: Gang) -> Gang | None:
+        """A gang with reservations, if there is no place for those of another."""
+        others = [(each, count) for each, count in self._reserved if each is not gang]
+        too_many = sum(count for _, count in others) + len(gang.gated) > MAX_RESERVED
+        return others[0][0] if others and too_many else None
 
     def _fits_without_jobs(self, gang: Gang) -> bool:
         without_jobs = self._occupancy.free_without_jobs(gang.priority)
@@ -251,7 +259,7 @@ class _AdmissionRound:
         if nodes is not None:
             self.kept = Kept(head, nodes, window) if window and self._in_progress(head) else None
             return free.without(head.gated, nodes)
-        if window is None:
+        if window is None or self._holder_of_too_many(head) is not None:
             self._note(head, WAITING, self._shortage(head), self._pending_detail(head))
             return self._occupancy.later_beside(head)
         without_jobs = self._occupancy.free_without_jobs(head.priority)

@@ -23,7 +23,8 @@ SizeOf = Callable[[Member], JobSize | None]
 """Look up the size of the job that owns a pod; None if unknown."""
 
 NOT_READ_YET = JobSize(-1)  # what a `SizeOf` returns for a job that it has yet to read
-MAX_MEMBERS = 10_000  # the reservations of two gangs must fit into one ConfigMap
+MAX_MEMBERS = 10_000
+MAX_RESERVED = 20_000  # pods with reservations at a time: they must fit into one ConfigMap
 
 
 @dataclass(frozen=True)

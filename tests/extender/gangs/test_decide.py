@@ -395,6 +395,19 @@ def test_a_gang_is_admitted_beside_a_thousand_pods_that_are_being_bound() -> Non
     assert messages(whole_nodes) == {"g": "GangWaiting: 0 of 4 pods fit"}
 
 
+def test_no_more_pods_are_admitted_at_a_time_than_the_reservations_have_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.gangs.decide.MAX_RESERVED", 8)
+    assert decided([*PACKED_FOURS, *gang("g", 3, cpu="100m")], FIVE, 5.0).admit is not None
+    decision = decided([*PACKED_FOURS, *gang("g", 4, cpu="100m")], FIVE, 5.0)
+    assert messages(decision) == {"g": "GangWaiting: waits behind team/first, which is being placed"}
+    assert decided(gang("alone", 10, cpu="100m"), FIVE).admit is not None
+    large = [pod("r", on="n4", cpu="10"), *gang("large", 5, cpu="10", age_s=9999)]
+    assert decided([*PACKED_FOURS[:3], *large], FIVE, 5.0).kept is not None
+    assert decided([*PACKED_FOURS, *large], FIVE, 5.0).kept is None
+
+
 def test_constraints_left_to_the_scheduler_are_reported() -> None:
     assert "left to the scheduler: volumes" in messages(decided(gang("g", 2, volumes=CLAIMS), FIVE))["g"]
 
