@@ -142,7 +142,6 @@ KINDS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(0, 
 """(pods, cores per pod, memory per pod in units of 10 GiB)"""
 
 
-@settings(max_examples=60, deadline=None)
 @given(KINDS, st.integers(1, 6), st.randoms(use_true_random=False))
 def test_pods_that_fit_in_any_order_are_all_placed_by_a_scheduler_that_chooses_at_random(
     kinds: list[tuple[int, int, int]], count: int, rng: object
