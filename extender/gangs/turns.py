@@ -66,7 +66,7 @@ class Turns:
         if last is not None and last.open(now_s):
             return last
         waited_s = now_s - max(gang.complete_s, self.waiting_since_s(gang, now_s))
-        if 0.0 <= waited_s < keep_after_s:  # negative after the clock was set back
+        if abs(waited_s) < keep_after_s:  # less than zero by the clock of the API server, or after ours was set back
             return None
         length_s = FIRST_WINDOW * keep_after_s if last is None else 2.0 * (last.until_s - last.from_s)
         return Window(now_s, now_s + length_s)

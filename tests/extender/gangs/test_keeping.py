@@ -34,6 +34,10 @@ def test_after_ten_minutes_the_nodes_of_the_first_gang_are_kept_until_it_fits() 
     assert not admitted.turns.windows
 
 
+def test_nothing_is_kept_at_once_because_the_clock_of_the_api_server_is_ahead() -> None:
+    assert decided([*STREAM, *gang("large", 4, cpu="13", age_s=-2.0)], FOUR).kept is None
+
+
 def test_capacity_is_kept_on_the_emptiest_nodes_that_suffice() -> None:
     two = gang("two", 2, cpu="13", age_s=700)
     decision = decided([*(each for each in STREAM if each.key.name not in ("s2", "s3", "s7")), *two], FOUR)
