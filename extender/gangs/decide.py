@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -273,12 +274,13 @@ class _AdmissionRound:
         """An admitted gang that is not wholly bound, if its pods could take the place of these, or these their place:
         a scheduler that knows no reservations may put any of them anywhere."""
         mine = self._node_arrays.allowed_for_any(gang.gated)
+        shares_nodes = cache(lambda constraints: bool((self._node_arrays.allowed(constraints) & mine).any()))
         near = [
             (other, pod)
             for other, pods in self._being_placed
             if other is not gang and other.priority >= gang.priority
             for pod in pods
-            if (self._node_arrays.allowed(pod.requirements.constraints) & mine).any()
+            if shares_nodes(pod.requirements.constraints)
         ]
         if not near:
             return None
