@@ -33,9 +33,13 @@ class Window(NamedTuple):
     from_s: float
     until_s: float
 
+    @property
+    def length_s(self) -> float:
+        return self.until_s - self.from_s
+
     def open(self, now_s: float) -> bool:
         """Whether it is open; a clock set back by more than its length ends it."""
-        return abs(now_s - self.from_s) < self.until_s - self.from_s
+        return abs(now_s - self.from_s) < self.length_s
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,20 @@ class Turns:
         return sorted(gangs, key=place)
 
     def window_of(self, gang: Gang, now_s: float, keep_after_s: float) -> Window | None:
-        """When capacity is kept for the first gang of the queue; None while it is too early. If a window has passed in
-        vain, the next is twice as long, so that one of them outlasts the pods that have to end."""
+        """When capacity is kept for the first gang of the queue; None while it is too early.
+
+        A window that has passed in vain is followed by a pause of its length, so that capacity is idle for half of the
+        time at most, and by one twice as long, so that one of them outlasts the pods that have to end.
+        """
         last = self.windows.get(gang.key)
         if last is not None and last.open(now_s):
             return last
+        pause_s, length_s = (
+            (keep_after_s, FIRST_WINDOW * keep_after_s) if last is None else (last.length_s, 2.0 * last.length_s)
+        )
         waited_s = now_s - max(gang.complete_s, self.waiting_since_s(gang, now_s))
-        if abs(waited_s) < keep_after_s:  # less than zero by the clock of the API server, or after ours was set back
+        if abs(waited_s) < pause_s:  # less than zero by the clock of the API server, or after ours was set back
             return None
-        length_s = FIRST_WINDOW * keep_after_s if last is None else 2.0 * (last.until_s - last.from_s)
         return Window(now_s, now_s + length_s)
 
     def after(
