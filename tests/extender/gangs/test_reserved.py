@@ -81,6 +81,17 @@ def test_a_pod_is_refused_only_for_resources_that_both_it_and_the_gang_request()
         assert world.filter(pod_json("none", cpu="0", extended={gpu: "1"})) == {}
 
 
+def test_a_reservation_holds_against_pods_of_each_profile_that_is_ours_and_of_no_other_scheduler() -> None:
+    """Two profiles of one scheduler, or two schedulers, call the same extender; so does the default one."""
+    world = World(Settings(schedulers=frozenset({"phasewise", "batch"})), node_json("b", cpu="8"))
+    world.state.reservations.put([RESERVED])
+    world.put(member(scheduler="batch"))
+    for scheduler, refused in (("phasewise", True), ("batch", True), ("default-scheduler", False)):
+        labels = {"phasewise.dev/workload": "k"}
+        found = world.filter(pod_json("p", cpu="3", scheduler=scheduler, labels=labels))
+        assert found == ({"b": RESERVED_FOR_GANG} if refused else {})
+
+
 @pytest.mark.parametrize(
     ("there", "cores", "refused"),
     [
