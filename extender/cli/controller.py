@@ -35,6 +35,13 @@ LEASE = "phasewise-controller"
     "--bind-within", "bind_within_s", type=DURATION, default="5m", help="How long an unbound gang holds up others."
 )
 @click.option(
+    "--keep-after",
+    "keep_after_s",
+    type=DURATION,
+    default="10m",
+    help="How long the first gang of the queue waits until free capacity is kept for it.",
+)
+@click.option(
     "--period", "period_s", type=DURATION, default="5s", help="Longest time between two runs of the control loop."
 )
 @click.option(
@@ -90,6 +97,7 @@ def command(
     leader_elect: bool,
     lease_namespace: str,
     bind_within_s: float,
+    keep_after_s: float,
     period_s: float,
     retry_s: float,
     moves: str,
@@ -116,7 +124,9 @@ def command(
     agent = f"phasewise-controller/{__version__}"
     api = connect(qps=qps, burst=burst, user_agent=agent)
     elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
-    controller_options = ControllerOptions(period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s))
+    controller_options = ControllerOptions(
+        period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s, keep_after_s=keep_after_s)
+    )
 
     def leads() -> bool:
         return elected is None or elected.is_leader

@@ -1,7 +1,8 @@
 """The gang controller: a loop that reconciles gated pods with free capacity.
 
-All decisions are persisted in the reservations and on the pods. The state kept here only avoids needless work: gates
-removed that the watch does not show yet, back-off after failed writes, and events already written.
+All decisions are persisted in the reservations and on the pods. The state kept here only avoids needless work (gates
+removed that the watch does not show yet, back-off after failed writes, events already written), and says whose turn it
+is.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from extender.gangs.ledger import (
     hand_over_reservations,
     replacement_members,
     still_needed,
+    with_kept,
     with_reservations,
 )
 from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity, read_member, read_node_capacity
 from extender.gangs.sizes import JobSizes
+from extender.gangs.turns import Turns
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
@@ -100,6 +103,7 @@ class Controller:
         self._failures: dict[tuple[str, str], _Failure] = {}
         self._events_written: dict[tuple[str, str], tuple[str, float]] = {}
         self._sizes = JobSizes(api, self._options.size_ttl_s, self._options.no_size_ttl_s, monotonic)
+        self._turns = Turns()
         self._last_run_cpu_s = 0.0
         self.admitted = 0  # gangs admitted since the start
         self.waiting = 0  # gated gangs at the last run
@@ -151,10 +155,14 @@ class Controller:
         with_reservation = list(with_reservations(pods, reservations))
         members = [*with_reservation, *replacement_members(reservations, now_s)]
         nodes = self._nodes.snapshot().values()
-        decision = decide(members, nodes, self._sizes.of, now_s, timeouts, self._backed_off())
+        decision = decide(members, nodes, self._sizes.of, now_s, timeouts, self._backed_off(), self._turns)
+        self._turns = decision.turns
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
-        self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))
+        needed = still_needed(reservations, with_reservation, decision.stale, now_s)
+        if (kept := decision.kept) is not None:
+            needed = with_kept(needed, kept.gang, kept.nodes, now_s, timeouts.bind_within_s)
+        self._admitter.write(needed)
         self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting

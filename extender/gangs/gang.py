@@ -23,7 +23,8 @@ SizeOf = Callable[[Member], JobSize | None]
 """Look up the size of the job that owns a pod; None if unknown."""
 
 NOT_READ_YET = JobSize(-1)  # what a `SizeOf` returns for a job that it has yet to read
-MAX_MEMBERS = 10_000  # the reservations of two gangs must fit into one ConfigMap
+MAX_MEMBERS = 10_000
+MAX_RESERVED = 20_000  # pods with reservations at a time: they must fit into one ConfigMap
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,6 @@ class Gang:
         return self.namespace, self.name
 
     @property
-    def order(self) -> tuple[float, float, str, str]:
-        """Sort key: higher priority first, then older."""
-        return (-self.priority, self.since_s, self.namespace, self.name)
-
-    @property
     def short_name(self) -> str:
         return self.name.rpartition("=")[2]
 
@@ -95,18 +91,17 @@ class Gang:
 
 
 def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
-    """The gangs with gated members, or with members past the gate that are not bound, in `Gang.order`. A gated pod
-    without a group is a gang of one; Kubernetes' own PodGroups are left out."""
+    """The gangs with gated members, or with members past the gate that are not bound. A gated pod without a group
+    is a gang of one; Kubernetes' own PodGroups are left out."""
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
         if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
             groups[pod.key.namespace, name].append(pod)
-    made = [
+    return [
         _gang(namespace, name, pods, size_of)
         for (namespace, name), pods in groups.items()
         if any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
     ]
-    return sorted(made, key=lambda gang: gang.order)
 
 
 def ungated(pods: Iterable[Member], made_since_s: float) -> list[Gang]:

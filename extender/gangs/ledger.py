@@ -119,6 +119,18 @@ def still_needed(
     return [each for each in (one.without(stale_uids) for one in reservations) if needed(each)]
 
 
+def with_kept(
+    reservations: Sequence[Reservation], gang: Gang, nodes: Assignment, now_s: float, hold_s: float
+) -> list[Reservation]:
+    """The reservations, with the nodes that are kept for a waiting gang; made anew once half of `hold_s` has passed, so
+    that they end soon after the controller does."""
+    for each in reservations:
+        if (each.namespace, each.gang) == gang.key and each.nodes == nodes and each.remaining_s(now_s) > hold_s / 2.0:
+            return list(reservations)
+    others = [left for each in reservations if (left := each.without(nodes.keys())).nodes]
+    return [*others, Reservation(gang.namespace, gang.name, round(now_s, 3), float(math.ceil(hold_s)), nodes)]
+
+
 def replacement_uid(uid: str) -> str:
     """Placeholder UID of the pod that will replace one that is being moved."""
     return f"next-{uid}"

@@ -28,6 +28,9 @@ relies on it, as anyone who may create pods can set it."""
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until they are deleted: no gang may count on their end."""
 
+CAPACITY_REASONS = ("Insufficient ", "Too many pods")
+"""In kube-scheduler's message on a pod that found no node: free capacity would help it."""
+
 Needs = tuple[tuple[str, float], ...]  # (resource, amount), sorted by name; `pods` is one of them
 
 
@@ -73,6 +76,8 @@ class Member:
     completion_index: str = ""
     admitted_by_vpa: bool = False  # whether the VPA's admission controller handled it
     refused: bool = field(default=False, compare=False)  # whether it waits because the extender refused it nodes
+    # whether the scheduler found no node for it, for a reason that is neither ours nor a lack of capacity
+    unplaceable: bool = False
     # reserved_node, reserved_since_s: the node reserved for it and since when, unix seconds; empty and NaN for none.
     # From the reservations
     reserved_node: str = ""
@@ -109,6 +114,8 @@ def read_member(raw: Fields) -> Member:
     constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
     metadata = {**seen.annotations, **seen.labels}
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
+    refusal = Fields({}) if seen.node or gates else refusal_in(raw.child("status"))
+    refused = refused_by_us(refusal)
     return Member(
         key=seen.key,
         uid=seen.uid,
@@ -130,8 +137,16 @@ def read_member(raw: Fields) -> Member:
         checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
         admitted_by_vpa=ADMITTED_BY_VPA in seen.annotations,
-        refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
+        refused=refused,
+        unplaceable=not refused and _names_another_reason(refusal),
     )
+
+
+def _names_another_reason(refusal: Fields) -> bool:
+    """Whether a condition tells of an attempt, and of no lack of capacity. That of a gate may be seen after its end."""
+    message = refusal.text("message")
+    attempted = bool(message) and refusal.text("reason") != "SchedulingGated"
+    return attempted and not any(reason in message for reason in CAPACITY_REASONS)
 
 
 def _sorted(needs: Amounts) -> Needs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -19,6 +20,9 @@ UNLIMITED_PODS = 1 << 20  # how many pods without requests fit on a node that al
 
 ROUNDING_TOLERANCE = 1e-9
 """In pods: a pod that fits exactly must fit, in spite of rounding in earlier additions and subtractions."""
+
+
+Assignment = Mapping[str, str]  # pod UID -> node
 
 
 class NodeArrays:
@@ -42,6 +46,13 @@ class NodeArrays:
         if constraints not in self._allowed:
             self._allowed[constraints] = self._facts.allowed(constraints)
         return self._allowed[constraints]
+
+    def allowed_for_any(self, members: Iterable[Member]) -> Bools:
+        """(n,): the nodes that at least one of these pods may run on."""
+        found = np.zeros(len(self.nodes), dtype=bool)
+        for constraints in {member.requirements.constraints for member in members}:
+            found |= self.allowed(constraints)
+        return found
 
     @cached_property
     def offered(self) -> frozenset[str]:
@@ -75,6 +86,43 @@ class FreeCapacity:
                 if name in self.node_arrays.resources:
                     self.free[self.node_arrays.resources[name], number] -= amount
 
+    def without(self, members: Iterable[Member], nodes: Assignment) -> FreeCapacity:
+        """What these pods would leave on their nodes."""
+        left = self.copy()
+        for member in members:
+            left.take(nodes[member.uid], member.requirements.needs)
+        return left
+
+    def reserved_nodes(self, members: Sequence[Member]) -> Assignment:
+        """The nodes that are reserved for these pods; empty unless all have one and fit there together."""
+        left, found = self.copy(), dict[str, str]()
+        for member in members:
+            node = self.node_arrays.index.get(member.reserved_node)
+            if node is None or not left.pods_that_fit(member.requirements)[node]:
+                return {}
+            left.take(member.reserved_node, member.requirements.needs)
+            found[member.uid] = member.reserved_node
+        return found
+
+    def fits(self, node: str, needs: Needs) -> bool:
+        """Whether a pod that runs on this node fits there."""
+        number, known = self.node_arrays.index.get(node), self.node_arrays.resources
+        return number is None or all(
+            self.free[known[name], number] >= amount * (1.0 - ROUNDING_TOLERANCE)
+            for name, amount in needs
+            if amount > 0.0 and name in known
+        )
+
+    def give_back(self, node: str, needs: Needs) -> None:
+        """Undo a `take`."""
+        self.take(node, tuple((name, -amount) for name, amount in needs))
+
+    def only(self, nodes: Integers) -> FreeCapacity:
+        """The capacity of these nodes, and none on the others."""
+        some = np.full_like(self.free, -np.inf)
+        some[:, nodes] = self.free[:, nodes]
+        return FreeCapacity(self.node_arrays, some)
+
     def pods_that_fit(self, requirements: Requirements) -> Integers:
         """(n,): how many such pods fit on each node."""
         count = np.where(self.node_arrays.allowed(requirements.constraints), float(UNLIMITED_PODS), 0.0)
@@ -95,7 +143,6 @@ class FreeCapacity:
 
 
 BASIC_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})  # resources that every node has
-Assignment = Mapping[str, str]  # pod UID -> node
 
 Strategy = Callable[[Requirements, int, FreeCapacity, np.ndarray], Iterator[int]]
 """Yields nodes for a number of pods with equal requirements, one by one, until none is left. The caller subtracts each
@@ -111,6 +158,45 @@ def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequ
         if len(found) == len(members):
             return found
     return None
+
+
+def plan_on_emptiest(members: Sequence[Member], capacity: FreeCapacity, present: FreeCapacity) -> Assignment | None:
+    """Nodes for all members where they fit in `capacity`, on as few of the emptiest nodes at `present` as suffice."""
+    order = np.argsort(-present.free_share(), kind="stable")
+
+    def on(count: int) -> Assignment | None:
+        return plan(members, capacity.only(order[:count]))
+
+    count = bisect_left(range(len(order)), True, key=lambda each: on(each) is not None)
+    return on(count) or plan(members, capacity)
+
+
+def fit_in_any_order(members: Sequence[Member], capacity: FreeCapacity) -> bool:
+    """Whether each of these pods finds a node, wherever the scheduler puts the others: for each kind of pod, all others
+    that may share a node with it are too few to fill all its nodes. False may be wrong."""
+    kinds = Counter(member.requirements for member in members)
+    return all(_finds_node(kind, kinds, capacity) for kind in kinds)
+
+
+def _finds_node(kind: Requirements, kinds: Mapping[Requirements, int], capacity: FreeCapacity) -> bool:
+    node_arrays = capacity.node_arrays
+    where = np.flatnonzero(capacity.pods_that_fit(kind))
+    if not len(where):
+        return False
+    allowed = node_arrays.allowed(kind.constraints)
+    others = {
+        other: count - (other is kind)
+        for other, count in kinds.items()
+        if (node_arrays.allowed(other.constraints) & allowed).any()
+    }
+    filled = 0  # most nodes on which the others can leave too little of some resource, if there are so many of them
+    for name, need in kind.needs:
+        if need <= 0.0:
+            continue
+        left = np.sort(capacity.free[node_arrays.resources[name], where] - need)
+        asked = sum(dict(other.needs).get(name, 0.0) * count for other, count in others.items())
+        filled += int((left.clip(0.0).cumsum() < asked * (1.0 - ROUNDING_TOLERANCE)).sum())
+    return min(filled, sum(others.values())) < len(where)
 
 
 def best_fit(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:

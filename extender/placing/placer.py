@@ -61,7 +61,8 @@ class Placer:
         decision = Decision(pod, self._clock(), nodes_asked=len(names), source=request.footprint.source)
         decision.waited_s = request.waited_s
         if found is None:
-            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state, {})
+            found = self._forecast_refusals(request, decision) if pod.of_our_scheduler else {}
+            found |= reserved_for_others(pod, names, self._state, {})
         decision.refused = RefusedNodes.read(found, request.snapshot.table)
         resolvable = ""
         passed = [name for name in names if name not in found] if found else names
@@ -120,6 +121,8 @@ class Placer:
         suffice. Nodes that would still refuse the pod, or that need no eviction, are left out."""
         pod = self._pod(args.pod)
         elsewhere = reserved_elsewhere(pod, list(args.victims), self._state) if self._state.is_ours(pod) else {}
+        if elsewhere is None and not pod.of_our_scheduler:
+            elsewhere = {}
         if elsewhere is not None:  # as in `filter`, the forecast does not count
             return {node: uids for node, uids in args.victims.items() if uids and node not in elsewhere}
         self._state.withdraw(pod.uid)  # as it may be nominated

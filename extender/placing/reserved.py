@@ -2,8 +2,9 @@
 
 A gang member is restricted to its reserved node, whatever the forecast says, as a tight node is better than half a
 gang. If the scheduler does not offer that node, the member is treated like any pod. For other pods the requests of
-members (and of replacements of moved pods) count as used until these are bound or the reservation expires. Exempt are
-pods of kube-system, of other schedulers, of higher priority, and those refused by every node for `patience_s`.
+members (and of replacements of moved pods) count as used until these are bound or the reservation expires; those of
+pods that have to end before the members fit do not, as others delay the members no more beside them. Exempt are pods of
+kube-system, of other schedulers, of higher priority, and those refused by every node for `patience_s`.
 
 Reservations only hold against pods that pass through this extender.
 """
@@ -42,9 +43,23 @@ def reserved_for_others(
     found = {}
     for name in sorted(reserved.keys() & set(names) & snapshot.table.index.keys()):
         held, counted = _members_on(name, pod, reserved[name], state)
-        if _lacks_capacity(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
+        place, gone = snapshot.table.index[name], [*counted, *leaving.get(name, ())]
+        if _lacks_capacity(snapshot, place, pod, held, gone) and _delays(snapshot, place, pod, held, gone, state):
             found[name] = RESERVED_FOR_GANG
     return found
+
+
+def _delays(
+    snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], gone: Sequence[Pod], state: ClusterState
+) -> bool:
+    """Whether a pod that does not fit beside all others would also be in the way once those have ended that have to: as
+    they are, each alone does not fit beside the `held` pods."""
+    there = state.pods_on(snapshot.table.names[place])
+    if _lacks_capacity(snapshot, place, pod, held, there):
+        return True
+    known = {each.uid for each in gone}
+    ending = [each for each in there if each.uid not in known and _lacks_capacity(snapshot, place, each, held, there)]
+    return not ending or _lacks_capacity(snapshot, place, pod, held, [*gone, *ending])
 
 
 def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -> tuple[list[Pod], list[Pod]]:

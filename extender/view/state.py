@@ -244,6 +244,11 @@ class ClusterState:
                     found[:, number] += np.minimum(entry.frees(first_cell, cells)[MEMORY], most)
             return found
 
+    def pods_on(self, node: str) -> list[Pod]:
+        """The pods on a node, and those advised to go there."""
+        with self._lock:
+            return [entry.pod for entry in self._placed.on(node)]
+
     def evictable_on(self, pod: Pod) -> set[str]:
         """The nodes with pods of our scheduler that a pod may preempt."""
         with self._lock:

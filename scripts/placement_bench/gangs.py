@@ -1,9 +1,12 @@
-"""Two gangs that each need 60 % of the cluster, repeatedly, with and without the gang controller."""
+"""Two gangs that each need 60 % of the cluster, and gangs beside a stream of pods, with and without the gang
+controller."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from math import nan
@@ -55,14 +58,6 @@ def run_gangs(
     bench: Bench, who: Contender, nodes: SimulatedNodes, count: int, progress: Callable[[int], None]
 ) -> Gangs:
     """Run the default scheduler, which binds pods until nothing fits, or ours with extender and gang controller."""
-    if who is LEAST:
-        servers = [start_stock(bench, LEAST)]
-    else:
-        documents = yaml.safe_load_all((MANIFESTS / "extender" / "controller.yaml").read_text())
-        bench.cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
-        scheduler = start_with_extender(bench, OURS, start_extender(bench, OURS, Pace(1.0, 1.0)))
-        account = bench.cluster.service_account("kube-system", "phasewise-controller")
-        servers = [start_controller(bench.cluster, account), scheduler]
     namespace, found = bench.namespace(), []
 
     def tried() -> bool:
@@ -70,17 +65,34 @@ def run_gangs(
         pods = bench.watch.pods(namespace).values()
         return len(pods) == 2 * MEMBERS and all(one.node or (who is LEAST and one.unschedulable) for one in pods)
 
-    for number in range(count):
-        began_s = time.monotonic()
-        for made in _members(who, nodes, number):
-            bench.submit(namespace, made)
-        wait_for(tried, "the scheduler to have tried all pods", 60.0)
-        found.append(judge_bindings(bench.watch.bound(namespace), began_s))
-        bench.clear([namespace])
-        progress(number + 1)
-    for server in servers:
-        server.stop()
+    with _scheduling(bench, who):
+        for number in range(count):
+            began_s = time.monotonic()
+            for made in _members(who, nodes, number):
+                bench.submit(namespace, made)
+            wait_for(tried, "the scheduler to have tried all pods", 60.0)
+            found.append(judge_bindings(bench.watch.bound(namespace), began_s))
+            bench.clear([namespace])
+            progress(number + 1)
     return Gangs(who, found, bench.watch.lists)
+
+
+@contextmanager
+def _scheduling(bench: Bench, who: Contender, *options: str) -> Iterator[None]:
+    """Run the default scheduler, or ours with extender and gang controller."""
+    if who is LEAST:
+        servers = [start_stock(bench, LEAST)]
+    else:
+        documents = yaml.safe_load_all((MANIFESTS / "extender" / "controller.yaml").read_text())
+        bench.cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
+        scheduler = start_with_extender(bench, OURS, start_extender(bench, OURS, Pace(1.0, 1.0)))
+        account = bench.cluster.service_account("kube-system", "phasewise-controller")
+        servers = [start_controller(bench.cluster, account, *options), scheduler]
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def _members(who: Contender, nodes: SimulatedNodes, number: int) -> list[Json]:
@@ -88,13 +100,15 @@ def _members(who: Contender, nodes: SimulatedNodes, number: int) -> list[Json]:
     made = []
     for member in range(MEMBERS):
         for name in (f"a{number:03}", f"b{number:03}"):
-            more: Json = {}
-            if who is OURS:
-                more["labels"] = {"phasewise.dev/gang": name, "phasewise.dev/gang-size": str(MEMBERS)}
-                more["annotations"] = {"phasewise.dev/runs-for-s": "1"}
-                more["schedulingGates"] = [{"name": "phasewise.dev/gang"}]
+            more = {} if who is LEAST else {**in_gang(name, MEMBERS), "annotations": {"phasewise.dev/runs-for-s": "1"}}
             made.append(pod(f"{name}-{member}", who.scheduler, nodes, MEMBER, **more))
     return made
+
+
+def in_gang(name: str, size: int) -> Json:
+    """Labels and gate of a member."""
+    labels = {"phasewise.dev/gang": name, "phasewise.dev/gang-size": str(size)}
+    return {"labels": labels, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
 
 
 def judge_bindings(bound: Sequence[Bound], began_s: float) -> Repetition:
@@ -106,3 +120,70 @@ def judge_bindings(bound: Sequence[Bound], began_s: float) -> Repetition:
     took_s = bound[-1].at_s - began_s if len(whole) == len(gangs) else nan
     spread_s = max(moments[-1] - moments[0] for moments in gangs.values() if moments)
     return Repetition(len(whole), in_part, took_s, spread_s)
+
+
+STREAM_NODES, STREAM_CPU = 4, "16"
+STREAM_POD, LARGE, SMALL = (4.0, 2.0**30), (13.0, 2.0**30), (0.5, 2.0**30)
+"""Three pods of the stream leave four cores of a node; the large gang of four needs thirteen on each."""
+
+PENDING, RUNS_FOR_S, BEFORE_S, AFTER_S, AT_MOST_S = 6, (5, 20), 10.0, 5.0, 120.0
+"""Pods of the stream that are always pending; seconds that one runs, until the large gang comes, until then the small
+one does, and that both are watched."""
+
+KEEP_AFTER = "10s"
+
+
+@dataclass(frozen=True)
+class BesideStream:
+    """Gangs beside a stream of pods: how long both waited until they were bound, NaN if they never were; and how many
+    pods of the stream were bound per minute until then."""
+
+    title: str
+    large_s: float
+    small_s: float
+    pods_per_minute: float
+
+
+def run_stream(bench: Bench, nodes: SimulatedNodes, seed: int, who: Contender, keep_after: str) -> BesideStream:
+    """Run the default scheduler, for which pods of a gang are like any, or ours with `--keep-after`."""
+    stream = Stream(bench, nodes, who.scheduler, random.Random(seed))  # noqa: S311
+    gangs = {
+        bench.namespace(): gang for gang in (("large", 4, LARGE, BEFORE_S), ("small", 2, SMALL, BEFORE_S + AFTER_S))
+    }
+    waited, began_s, now_s = dict[str, float](), time.monotonic(), 0.0
+    with _scheduling(bench, who, "--keep-after", keep_after):
+        while now_s < BEFORE_S + AT_MOST_S and len(waited) < len(gangs):
+            now_s = time.monotonic() - began_s
+            stream.top_up()
+            for namespace, (name, size, needs, comes_s) in gangs.items():
+                known = bench.watch.pods(namespace).values()
+                if now_s >= comes_s and not known:
+                    more = {} if who is LEAST else in_gang(name, size)
+                    bench.submit_all(
+                        namespace, [pod(f"{name}-{n}", who.scheduler, nodes, needs, **more) for n in range(size)]
+                    )
+                    wait_for(lambda of=namespace, size=size: len(bench.watch.pods(of)) == size, "its pods")  # type: ignore[misc]
+                elif name not in waited and known and all(one.node for one in known):
+                    waited[name] = now_s - comes_s
+            time.sleep(0.05)
+    bound = len(bench.watch.bound(stream.namespace))
+    bench.clear([stream.namespace, *gangs])
+    title = who.title if who is LEAST else f"{who.title}, --keep-after {keep_after}"
+    return BesideStream(title, waited.get("large", nan), waited.get("small", nan), 60.0 * bound / now_s)
+
+
+class Stream:
+    """Pods that run for random times, as many as keep a few of them pending."""
+
+    def __init__(self, bench: Bench, nodes: SimulatedNodes, scheduler: str, chance: random.Random) -> None:
+        self._bench, self._nodes, self._scheduler, self._chance = bench, nodes, scheduler, chance
+        self.namespace, self._created = bench.namespace(), 0
+
+    def top_up(self) -> None:
+        seen = self._bench.watch.pods(self.namespace).values()
+        pending = self._created - sum(1 for one in seen if one.node)
+        for _ in range(PENDING - pending):
+            ends = {"phasewise.dev/runs-for-s": str(self._chance.randint(*RUNS_FOR_S))}
+            made = pod(f"s{self._created:04}", self._scheduler, self._nodes, STREAM_POD, annotations=ends)
+            self._bench.submit(self.namespace, made)
+            self._created += 1

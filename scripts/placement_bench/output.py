@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rich.table import Table
 from benches import Columns, table, table_of
 from placement_bench.burst import Burst
 from placement_bench.choices import Tally
-from placement_bench.gangs import Gangs
+from placement_bench.gangs import BesideStream, Gangs
 from placement_bench.gpu_runs import SHARES, GpuResult, by_policy
 from placement_bench.images import Pulls
 from placement_bench.jobs import Line, Result
@@ -105,6 +106,14 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
             f"{np.median(took):.2f} s ({max(took):.2f} s)" if took else "never",
             f"{max(each.spread_s for each in row.repetitions):.2f} s" if took else "",
         )
+    return made
+
+
+def stream_table(rows: Sequence[BesideStream], title: str) -> Table:
+    made = table(title, PLACED_BY, "large gang bound after", "small gang bound after", "pods of the stream a minute")
+    for row in rows:
+        waits = ("not bound" if isnan(each) else f"{each:.1f} s" for each in (row.large_s, row.small_s))
+        made.add_row(row.title, *waits, f"{row.pods_per_minute:.0f}")
     return made
 
 

@@ -172,6 +172,8 @@ def test_a_history_that_exceeds_every_node_is_ignored() -> None:
 def test_pods_of_other_schedulers_unknown_nodes_and_nodes_without_a_size_are_not_refused() -> None:
     world = world_with_growing_memory().put(node_json("sizeless", "0", "0"))
     assert world.filter(pod_json("theirs", memory="31Gi", scheduler="default-scheduler")) == {}
+    labels = {"phasewise.dev/workload": "eater"}  # read by the recommender too, and no consent to be refused
+    assert world.filter(pod_json("theirs", memory="31Gi", scheduler="default-scheduler", labels=labels)) == {}
     assert world.filter(pod_json("ours", memory="31Gi"), ["never-heard-of", "sizeless"]) == {}
 
 

@@ -182,8 +182,10 @@ def test_a_pod_of_a_gang_is_denied_without_the_gate_that_the_controller_opens() 
     (policy,) = [o["spec"] for o in OBJECTS if o["kind"] == POLICY and named_as(o, "phasewise-gang-gate")]
     (rule,) = policy["matchConstraints"]["resourceRules"]
     assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "UPDATE"])
-    refuses = policy["validations"][0]["expression"]
-    assert refuses.startswith(f"!has(object.metadata.labels) || !('{GANG_LABEL}' in object.metadata.labels) ||")
+    refuses, named = policy["validations"][0]["expression"], policy["variables"][0]["expression"]
+    for words in ("labels", "annotations"):
+        assert f"has(object.metadata.{words}) && '{GANG_LABEL}' in object.metadata.{words}" in named
+    assert refuses.startswith("!variables.named || variables.namedBefore ||")
     assert f"object.spec.schedulingGates.exists(gate, gate.name == '{GATE}')" in refuses
 
 

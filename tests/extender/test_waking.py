@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from extender.pods.pod import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, NotFound, ServerFailed
+from recommender.cluster.objects.metadata import ObjectKey
 
 REFUSAL = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 
@@ -68,6 +70,23 @@ def test_a_few_pods_are_woken_per_period_and_none_twice_before_the_others() -> N
         waker.wake_due(pods)
         assert len(api.woken) == min(12, periods * MAX_PER_PERIOD)
     assert len(set(api.woken)) == 12
+
+
+def test_a_pod_is_woken_in_its_turn_however_many_pods_of_another_namespace_are_refused() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock)
+    many = [refused(f"many{number}") for number in range(500)]
+    waker.wake_due(many)
+    clock.now_s += 10.0
+    everybody = [*many, replace(refused("mine"), key=ObjectKey("other", "mine"))]
+    for _ in range(31):
+        waker.wake_due(everybody)
+        clock.now_s += 1.0
+    assert "mine" in api.woken
+    for _ in range(31):
+        waker.wake_due(everybody)
+        clock.now_s += 1.0
+    assert api.woken.count("mine") == 2, "every thirty seconds"
 
 
 def test_a_deleted_pod_does_not_stop_others_and_a_failed_write_waits_for_the_next_pause() -> None:

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from extender.gangs.decide import GangDecision, Timeouts, decide
+import numpy as np
+
+from extender.gangs.decide import NO_TURNS, GangDecision, Timeouts, decide
 from extender.gangs.member import GATE, Member, NodeCapacity, read_member, read_node_capacity
+from extender.gangs.plan import FreeCapacity, NodeArrays
+from extender.gangs.turns import Turns
 
 Json = dict[str, Any]
 NOON_S = 1_800_000_000.0
@@ -37,6 +41,7 @@ def nodes(count: int, cpu: str = "10") -> list[NodeCapacity]:
 def pod_json(
     name: str,
     *,
+    namespace: str = "team",
     gang: str = "",
     size: int | str = "",
     cpu: str = "1",
@@ -58,7 +63,7 @@ def pod_json(
     return {
         "metadata": {
             "name": name,
-            "namespace": "team",
+            "namespace": namespace,
             "uid": f"uid-{name}",
             "labels": {**gang_labels, **(labels or {})},
             "annotations": dict(annotations or {}),
@@ -95,7 +100,8 @@ def decided(
 ) -> GangDecision:
     size_of = options.pop("size_of", lambda _: None)
     backed_off = {("team", name): why for name, why in options.pop("backed_off", {}).items()}
-    return decide(pods, all_nodes, size_of, NOON_S + at_s, Timeouts(**options), backed_off)
+    turns = options.pop("turns", NO_TURNS)
+    return decide(pods, all_nodes, size_of, NOON_S + at_s, Timeouts(**options), backed_off, turns)
 
 
 def messages(decision: GangDecision) -> dict[str, str]:
@@ -105,25 +111,29 @@ def messages(decision: GangDecision) -> dict[str, str]:
 
 @dataclass
 class SimulatedCluster:
-    """A cluster in which time passes only in `step`."""
+    """A cluster in which time passes only in `step`. Its scheduler is ours: what is reserved is kept from others."""
 
     nodes: Sequence[NodeCapacity]
     pods: dict[str, Member] = field(default_factory=dict)
     at_s: float = 0.0
     admitted: list[str] = field(default_factory=list)
+    turns: Turns = NO_TURNS
 
     def put(self, *members: Member) -> None:
         self.pods |= {member.uid: member for member in members}
 
-    def step(self, writes: int = 1 << 20) -> str:
+    def step(self, writes: int = 1 << 20, step_s: float = 1.0) -> str:
         """Decide and act; the name of the admitted gang. Its pods are bound to their reserved nodes at once.
 
         The controller dies after so many `writes`: one for the reservation, one for each gate.
         """
-        self.at_s += 1.0
-        decision = decided(list(self.pods.values()), self.nodes, self.at_s)
+        self.at_s += step_s
+        decision = decided(list(self.pods.values()), self.nodes, self.at_s, turns=self.turns)
+        self.turns = decision.turns
+        self.put(*(replace(member, reserved_node="") for member in decision.stale))
+        if (kept := decision.kept) is not None:
+            self.put(*(reserved(member, kept.nodes[member.uid], self.at_s) for member in kept.gang.gated))
         if decision.admit is None:
-            self.put(*(replace(member, reserved_node="") for member in decision.stale))
             return ""
         members = decision.admit.gated
         if writes:
@@ -134,6 +144,20 @@ class SimulatedCluster:
         name = decision.admit.name.rpartition("=")[2]
         self.admitted.append(name)
         return name
+
+    def bind(self) -> list[str]:
+        """Bind the pending pods that fit, the oldest first, each to the emptiest node; their names."""
+        free, bound = FreeCapacity(NodeArrays(self.nodes)), []
+        for each in self.pods.values():
+            free.take(each.node or each.reserved_node, each.requirements.needs)
+        for each in [each for each in self.pods.values() if not (each.node or each.gates)]:
+            fits = np.flatnonzero(free.pods_that_fit(each.requirements))
+            if len(fits):
+                emptiest = self.nodes[fits[np.argmax(free.free_share()[fits])]].node.name
+                free.take(emptiest, each.requirements.needs)
+                self.put(replace(each, node=emptiest, phase="Running"))
+                bound.append(each.key.name)
+        return bound
 
     def end(self, name: str) -> None:
         """Delete all pods of a gang."""

@@ -361,6 +361,47 @@ def test_pods_with_reservations_of_another_controller_that_are_still_not_seen_we
     assert (api.reserved.keys(), controller.admitted) == ({"uid-h-0"}, 1)
 
 
+def test_a_watch_that_lags_for_long_leads_to_no_admission_into_capacity_that_has_been_given_away(api: FakeApi) -> None:
+    """Only one of the two fits. The watch goes on showing both at the gate, long after that of one was opened."""
+    now = [100.0]
+    two = (*gang("one", 2, cpu="10", age_s=9), *gang("two", 2, cpu="10"))
+    controller = controller_of(api, *two, clock=lambda: now[0])
+    for _ in range(60):
+        controller.reconcile()
+        now[0] += 1.0
+    assert {name for kind, name in api.written if kind == "open"} == {"one-0", "one-1"}
+    assert api.reserved.keys() == {"uid-one-0", "uid-one-1"}
+
+
+def test_the_nodes_of_a_gang_that_has_waited_for_long_are_reserved_and_so_is_a_new_term_of_them(api: FakeApi) -> None:
+    """Each term is five minutes, so that it ends soon after the controller does."""
+    now_s, large = [NOON_S], gang("large", 2, cpu="10", age_s=700)
+    controller = controller_of(api, pod("r0", on="n0", cpu="1"), pod("r1", on="n1", cpu="1"), *large)
+    controller._clock = lambda: now_s[0]
+    controller.reconcile()
+    assert api.reserved.keys() == {"uid-large-0", "uid-large-1"}
+    assert {event["message"] for event in api.events} == {
+        "gang large: 0 of 2 pods fit; free capacity is kept for it on 2 nodes"
+    }
+    for after_s, since_s in ((149.0, 0.0), (151.0, 151.0), (290.0, 151.0)):
+        now_s[0] = NOON_S + after_s
+        controller.reconcile()
+        (held,) = read_reservations(api.ledger)
+        assert (held.since_s, held.hold_s) == (NOON_S + since_s, 300.0)
+    controller._pods = cast(Any, FakeReflector(*large))
+    controller.reconcile()
+    assert [name for kind, name in api.written if kind == "open"] == ["large-0", "large-1"]
+
+
+def test_a_new_leader_keeps_the_nodes_that_the_former_one_kept(api: FakeApi) -> None:
+    running = [pod(f"r{number}", on=f"n{number}", cpu="1") for number in range(2)]
+    large = gang("large", 1, cpu="10", age_s=700)
+    controller_of(api, *running[:1], pod("r2", on="n1", cpu="3"), *large).reconcile()
+    assert api.reserved == {"uid-large-0": "n0"}
+    controller_of(api, running[1], pod("r2", on="n0", cpu="3"), *large).reconcile()
+    assert api.reserved == {"uid-large-0": "n0"}
+
+
 def test_gangs_that_are_created_and_deleted_again_and_again_do_not_hold_up_others(api: FakeApi) -> None:
     now = [100.0]
     controller = controller_of(api, *gang("g", 2), clock=lambda: now[0])

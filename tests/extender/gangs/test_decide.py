@@ -9,8 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.gangs.decide import WITHOUT_GATE
-from extender.gangs.member import GATE, Member
-from tests.extender.gangs.herds import NOON_S, SimulatedCluster, decided, gang, messages, node, nodes, pod, reserved
+from extender.gangs.member import GATE, Member, read_member
+from extender.pods.pod import RESERVED_FOR_GANG
+from tests.extender.gangs.herds import (
+    NOON_S,
+    SimulatedCluster,
+    decided,
+    gang,
+    messages,
+    node,
+    nodes,
+    pod,
+    pod_json,
+    reserved,
+)
 
 FIVE = nodes(5)
 """Fifty cores; two gangs of six times five need 60 % each."""
@@ -145,25 +157,81 @@ def test_expired_reservations_of_a_partly_admitted_gang_do_not_hold_up_others() 
     assert str(decision.admit) == "team/large"
 
 
-def test_no_gang_is_admitted_while_another_is_being_bound_unless_that_takes_too_long() -> None:
-    waiting = [past_the_gate(member, 0.0, reserved_node="n0") for member in gang("first", 2)]
-    decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
+PACKED_FOURS = [
+    past_the_gate(member, 0.0, reserved_node=f"n{n // 2}") for n, member in enumerate(gang("first", 5, cpu="4"))
+]
+"""Let in and not bound: a scheduler that knows no reservations may put them on all five nodes."""
+
+
+def test_a_gang_waits_while_another_is_being_bound_that_could_take_its_nodes_unless_that_takes_too_long() -> None:
+    whole_nodes = gang("second", 2, cpu="10")
+    decision = decided([*PACKED_FOURS, *whole_nodes], FIVE, 10.0)
     assert messages(decision) == {"second": "GangWaiting: waits behind team/first, which is being placed"}
-    later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
+    later = decided([*PACKED_FOURS, *whole_nodes], FIVE, 301.0)
     assert later.admit is not None
     assert (
         messages(later)["first"]
-        == "GangNotBound: 2 of 2 pods were not bound in time; other gangs no longer wait for it"
+        == "GangNotBound: 5 of 5 pods were not bound in time; other gangs no longer wait for it"
     )
 
 
+def test_a_gang_does_not_wait_for_one_being_bound_that_cannot_take_its_nodes() -> None:
+    """There is room for all of them in any order, or they may not run on the same nodes."""
+    assert str(decided([*PACKED_FOURS, *gang("small", 2)], FIVE, 10.0).admit) == "team/small"
+    other_nodes = [node(f"gpu{n}", labels={"pool": "gpu"}) for n in range(2)]
+    elsewhere = gang("elsewhere", 2, cpu="10", nodeSelector={"pool": "gpu"})
+    on_cpu_nodes = [replace(each, requirements=ON_CPU_NODES) for each in PACKED_FOURS]
+    assert decided([*PACKED_FOURS, *elsewhere], [*FIVE, *other_nodes], 10.0).admit is None
+    assert decided([*on_cpu_nodes, *elsewhere], [*FIVE, *other_nodes], 10.0).admit is not None
+
+
+NOT_IN_POOL = {"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}
+NOT_ON_GPU_NODES = {
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NOT_IN_POOL]}}
+}
+ON_CPU_NODES = pod("x", cpu="4", affinity=NOT_ON_GPU_NODES).requirements
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"),
+    [
+        ("0/5 nodes are available: 5 node(s) didn't match pod affinity rules.", False),
+        ('running PreBind plugin "VolumeBinding": binding volumes: timed out', False),
+        ("0/5 nodes are available: 5 Insufficient cpu.", True),
+        (f"0/5 nodes are available: 5 {RESERVED_FOR_GANG}.", True),
+        ("", True),
+    ],
+)
+def test_a_gang_no_longer_waits_for_pods_that_the_scheduler_can_place_nowhere(message: str, waits: bool) -> None:
+    """But for those that lack capacity it does: they might take its nodes as soon as there is some."""
+    status = {
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+    }
+    first = [
+        past_the_gate(
+            read_member({**pod_json(f"first-{n}", gang="first", cpu="4", gates=[]), "status": status}),
+            0.0,
+            reserved_node=f"n{n // 2}",
+        )
+        for n in range(5)
+    ]
+    decision = decided([*first, *gang("second", 2, cpu="10")], FIVE, 10.0)
+    assert (decision.admit is None) == waits
+    assert not decision.stale, "the scheduler may still place them, beside the others of their gang"
+
+
+def test_no_room_is_kept_for_a_pod_that_the_scheduler_can_place_nowhere() -> None:
+    loose = [pod(f"l{n}", cpu="10") for n in range(3)]
+    hopeless = [replace(each, unplaceable=True) for each in loose]
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
+    assert decided([*hopeless, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is not None
+
+
 def test_a_higher_priority_gang_neither_waits_for_one_being_bound_nor_takes_its_nodes() -> None:
-    first = [past_the_gate(member, 0.0, reserved_node=f"n{n}") for n, member in enumerate(gang("first", 3, cpu="10"))]
-    urgent, equal = gang("urgent", 2, cpu="10", priority=7), gang("equal", 1)
-    decision = decided([*first, *urgent, *equal], FIVE, 10.0)
+    urgent = gang("urgent", 2, cpu="10", priority=7)
+    decision = decided([*PACKED_FOURS, *urgent, *gang("equal", 2, cpu="10")], FIVE, 10.0)
     assert str(decision.admit) == "team/urgent"
     assert sorted(decision.reserved_nodes.values()) == ["n3", "n4"]
-    assert messages(decision)["equal"] == "GangWaiting: waits behind team/first, which is being placed"
 
 
 def test_if_a_controller_died_between_two_gates_the_other_members_keep_their_nodes() -> None:
@@ -225,11 +293,10 @@ def test_a_pod_without_the_gate_neither_advances_its_gang_nor_holds_up_others() 
 
 def test_pods_added_to_a_gang_that_is_never_bound_do_not_hold_up_others_for_longer() -> None:
     """One is added every four minutes; the timeout does not start again."""
-    stuck = past_the_gate(pod("g-0", gang="g", size=1), 0.0, reserved_node="n0")
-    added_pods = [pod(f"g-{n}", gang="g", size=1, age_s=-240.0 * n) for n in (1, 2)]
-    behind = gang("behind", 1, age_s=9)
-    assert decided([stuck, added_pods[0], *behind], FIVE, 250.0).admit is None
-    assert str(decided([stuck, *added_pods, *behind], FIVE, 490.0).admit) == "team/behind"
+    added_pods = [pod(f"first-{n}", gang="first", size=5, cpu="4", age_s=-240.0 * n) for n in (1, 2)]
+    behind = gang("behind", 2, cpu="10", age_s=9)
+    assert str(decided([*PACKED_FOURS, added_pods[0], *behind], FIVE, 250.0).admit) != "team/behind"
+    assert str(decided([*PACKED_FOURS, *added_pods, *behind], FIVE, 490.0).admit) == "team/behind"
 
 
 def test_a_clock_set_back_does_not_hold_up_others_for_longer() -> None:
@@ -288,6 +355,57 @@ def test_other_gates_are_waited_for_and_native_pod_groups_let_through() -> None:
     decision = decided([*kueue, native_group], FIVE)
     assert messages(decision) == {"k": "GangWaiting: held by other scheduling gates: kueue.x-k8s.io/admission"}
     assert decision.native == [native_group]
+
+
+def test_a_gang_that_kueue_holds_keeps_no_capacity_and_holds_up_nobody() -> None:
+    """However old it is, and until Kueue has opened its gate on every pod."""
+    gates = [GATE, "kueue.x-k8s.io/admission"]
+    held = [*gang("k", 3, cpu="10", age_s=9999, gates=gates)[:2], pod("k-2", gang="k", size=3, cpu="10", age_s=9999)]
+    running = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(3)]
+    decision = decided([*held, *running, *gang("g", 2, cpu="10")], FIVE)
+    assert (str(decision.admit), decision.kept) == ("team/g", None)
+    opened = [replace(each, gates=(GATE,)) for each in held]
+    decision = decided([*opened, *running, *gang("g", 2, cpu="10")], FIVE)
+    assert decision.kept is not None
+    assert (decision.admit, str(decision.kept.gang)) == (None, "team/k")
+
+
+def test_an_elastic_gang_starts_with_all_pods_that_exist_and_further_ones_are_admitted_as_they_come() -> None:
+    """Its size is the smallest with which it may start."""
+    assert decided(gang("e", 2, cpu="10"), FIVE).admit is not None
+    three = [pod(f"e-{n}", gang="e", size=2, cpu="10") for n in range(3)]
+    assert decided(three, nodes(2)).admit is None
+    started = [past_the_gate(each, 0.0, on=f"n{n}") for n, each in enumerate(three[:2])]
+    added = pod("e-2", gang="e", size=2, cpu="10")
+    assert decided([*started, added], FIVE).admit is not None
+    assert decided([started[0], added], FIVE).admit is not None, "one was removed, and another takes its place"
+    declared = [replace(each, membership=replace(each.membership, declared_size="3")) for each in (started[0], added)]
+    assert messages(decided(declared, FIVE, 60.0)) == {"e": "GangIncomplete: 2 of 3 pods exist"}
+
+
+def test_a_gang_is_admitted_beside_a_thousand_pods_that_are_being_bound() -> None:
+    hundred = [node(f"n{number:02}") for number in range(100)]
+    in_flight = [
+        past_the_gate(each, 0.0, reserved_node=f"n{number % 100:02}")
+        for number in range(250)
+        for each in gang(f"f{number}", 4, cpu="500m")
+    ]
+    assert str(decided([*in_flight, *gang("g", 4)], hundred, 5.0).admit) == "team/g"
+    whole_nodes = decided([*in_flight, *gang("g", 4, cpu="9500m")], hundred, 5.0)
+    assert messages(whole_nodes) == {"g": "GangWaiting: 0 of 4 pods fit"}
+
+
+def test_no_more_pods_are_admitted_at_a_time_than_the_reservations_have_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.gangs.decide.MAX_RESERVED", 8)
+    assert decided([*PACKED_FOURS, *gang("g", 3, cpu="100m")], FIVE, 5.0).admit is not None
+    decision = decided([*PACKED_FOURS, *gang("g", 4, cpu="100m")], FIVE, 5.0)
+    assert messages(decision) == {"g": "GangWaiting: waits behind team/first, which is being placed"}
+    assert decided(gang("alone", 10, cpu="100m"), FIVE).admit is not None
+    large = [pod("r", on="n4", cpu="10"), *gang("large", 5, cpu="10", age_s=9999)]
+    assert decided([*PACKED_FOURS[:3], *large], FIVE, 5.0).kept is not None
+    assert decided([*PACKED_FOURS, *large], FIVE, 5.0).kept is None
 
 
 def test_constraints_left_to_the_scheduler_are_reported() -> None:

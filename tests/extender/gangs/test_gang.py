@@ -129,11 +129,6 @@ def test_native_pod_groups_of_kubernetes_are_left_out() -> None:
     assert not gangs_of([pod("a", gang="g", size=1, workloadRef={"name": "w", "podGroup": "p"})], unknown_size)
 
 
-def test_gangs_are_ordered_by_priority_then_by_age() -> None:
-    pods = [*gang("young", 1, age_s=1), *gang("old", 1, age_s=9), *gang("urgent", 1, priority=5)]
-    assert [str(each) for each in gangs_of(pods, unknown_size)] == ["team/urgent", "team/old", "team/young"]
-
-
 def names_allowed(nodes: Sequence[NodeCapacity], constraints: NodeConstraints) -> list[str]:
     known = NodeArrays(nodes)
     return [each.node.name for each, allowed in zip(known.nodes, known.allowed(constraints), strict=True) if allowed]

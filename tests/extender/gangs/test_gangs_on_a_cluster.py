@@ -124,6 +124,18 @@ def test_the_size_of_a_gang_is_read_from_its_kubernetes_job(
     wait_until(lambda: bound(cluster, namespace, "counted") == 3, "the job's pods to be bound", timeout_s=60)
 
 
+def test_a_server_without_pod_groups_drops_the_name_of_one_and_the_pods_are_members_like_any(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+) -> None:
+    names = gang(cluster, namespace, five, "both", 2, cpu="1", schedulingGroup={"podGroupName": "native"})
+    wait_until(lambda: bound(cluster, namespace, "both") == 2, "the gang to be bound", timeout_s=60)
+    assert all("schedulingGroup" not in pod["spec"] for pod in pods(cluster, namespace))
+    wait_until(
+        lambda: any(line.startswith("GangAdmitted") for line in events(cluster, namespace, names[0])),
+        "an event that says that they were admitted together",
+    )
+
+
 def test_one_replica_leads_and_the_other_takes_over(
     cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server
 ) -> None:

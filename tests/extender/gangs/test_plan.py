@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.gangs.member import Member
-from extender.gangs.plan import FreeCapacity, NodeArrays, best_fit, plan
+from extender.gangs.plan import FreeCapacity, NodeArrays, best_fit, fit_in_any_order, plan
 from tests.extender.gangs.herds import gang, node, nodes, pod
 
 SPREAD = {"phasewise.dev/placement": "spread"}
@@ -127,3 +127,35 @@ def test_identical_members_fit_exactly_when_there_is_room(cores: list[int], cpu:
     annotations = SPREAD if spread else {}
     reserved_nodes = plan(gang("g", size, cpu=str(cpu), annotations=annotations), FreeCapacity(node_arrays))
     assert (reserved_nodes is not None) == (sum(each // cpu for each in cores) >= size)
+
+
+def test_pods_fit_in_any_order_if_the_others_cannot_fill_all_nodes_of_one() -> None:
+    """Five pods of four cores may lie on five nodes of ten, which leaves no whole node; four of them may not."""
+    five, whole = FreeCapacity(NodeArrays(nodes(5))), gang("whole", 1, cpu="10")
+    assert not fit_in_any_order([*gang("fours", 5, cpu="4"), *whole], five)
+    assert fit_in_any_order([*gang("fours", 4, cpu="4"), *whole], five)
+    assert fit_in_any_order(gang("small", 20, cpu="1"), five)
+    assert not fit_in_any_order(gang("too large", 1, cpu="11"), five)
+
+
+KINDS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(0, 4)), min_size=1, max_size=4)
+"""(pods, cores per pod, memory per pod in units of 10 GiB)"""
+
+
+@given(KINDS, st.integers(1, 6), st.randoms(use_true_random=False))
+def test_pods_that_fit_in_any_order_are_all_placed_by_a_scheduler_that_chooses_at_random(
+    kinds: list[tuple[int, int, int]], count: int, rng: object
+) -> None:
+    members = [
+        each
+        for number, (size, cores, memory) in enumerate(kinds)
+        for each in gang(f"g{number}", size, cpu=str(cores), requests={"memory": f"{10 * memory}Gi"})
+    ]
+    capacity = FreeCapacity(NodeArrays(nodes(count)))
+    if not fit_in_any_order(members, capacity):
+        return
+    rng.shuffle(members)  # type: ignore[attr-defined]
+    for each in members:
+        fits = capacity.pods_that_fit(each.requirements).nonzero()[0].tolist()
+        assert fits
+        capacity.take(f"n{rng.choice(fits)}", each.requirements.needs)  # type: ignore[attr-defined]

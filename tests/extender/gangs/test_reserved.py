@@ -70,15 +70,45 @@ def test_a_single_gpu_is_reserved_like_several() -> None:
 
 
 def test_a_pod_is_refused_only_for_resources_that_both_it_and_the_gang_request() -> None:
-    """Six of eight cores are reserved, and 1.5, 6 or 1 in use. The only GPU is in use, and not reserved."""
+    """Six of eight cores are reserved, and 1.5 or 1 in use. The only GPU is in use, and not reserved."""
     gpu = "nvidia.com/gpu"
     refused = {"b": RESERVED_FOR_GANG}
-    for used, one_core in (("1500m", refused), ("6", refused), ("1", {})):
+    for used, one_core in (("1500m", refused), ("1", {})):
         world = World(Settings(), node_json("b", cpu="8", extended={gpu: "1"}))
         world.state.reservations.put([RESERVED])
         world.put(member(), pod_json("there", cpu=used, node="b", extended={gpu: "1"}))
         assert world.filter(pod_json("one", cpu="1")) == one_core
         assert world.filter(pod_json("none", cpu="0", extended={gpu: "1"})) == {}
+
+
+def test_a_reservation_holds_against_pods_of_each_profile_that_is_ours_and_of_no_other_scheduler() -> None:
+    """Two profiles of one scheduler, or two schedulers, call the same extender; so does the default one."""
+    world = World(Settings(schedulers=frozenset({"phasewise", "batch"})), node_json("b", cpu="8"))
+    world.state.reservations.put([RESERVED])
+    world.put(member(scheduler="batch"))
+    for scheduler, refused in (("phasewise", True), ("batch", True), ("default-scheduler", False)):
+        labels = {"phasewise.dev/workload": "k"}
+        found = world.filter(pod_json("p", cpu="3", scheduler=scheduler, labels=labels))
+        assert found == ({"b": RESERVED_FOR_GANG} if refused else {})
+
+
+@pytest.mark.parametrize(
+    ("there", "cores", "refused"),
+    [
+        (("3",), "2", False),  # the three have to end, with or without the two
+        (("3",), "2500m", True),
+        (("1", "4"), "1", False),  # the one may stay, beside six and another
+        (("1", "4"), "1500m", True),
+        (("1", "1"), "1", True),  # the member fits now
+        (("2", "2"), "1", True),  # either of them has to end, and then the other may not
+    ],
+)
+def test_a_pod_that_delays_the_member_no_more_than_those_that_have_to_end_first_is_let_through(
+    there: tuple[str, ...], cores: str, refused: bool
+) -> None:
+    """Six of eight cores are kept for a gang that does not fit yet."""
+    world = world_with().put(member(), *(pod_json(f"t{n}", cpu=cpu, node="b") for n, cpu in enumerate(there)))
+    assert world.filter(pod_json("p", cpu=cores)) == ({"b": RESERVED_FOR_GANG} if refused else {})
 
 
 def test_a_node_is_reserved_for_a_replacement_that_does_not_exist_yet() -> None:

@@ -209,11 +209,13 @@ def test_the_api_server_refuses_annotations_of_the_controller_and_gang_pods_with
     node, plain = five.names[0], template(five.selector)
     claim = {"metadata": {"annotations": {RESERVED_NODE: node}}}
     retry = {"metadata": {"annotations": {RETRY: "2026-11-23T00:00:00Z"}}}
-    label = {"metadata": {"labels": {"phasewise.dev/gang": "loose"}}}
+    label, annotation = (
+        {"metadata": {kind: {"phasewise.dev/gang": "loose"}}} for kind in ("labels", "annotations")
+    )  # either makes a pod a member
     attacker.create_namespaced_pod(namespace, {"metadata": {"name": "mine"}, "spec": plain["spec"]})
 
-    def labelled(name: str) -> Json:
-        return {**plain, "metadata": {"name": name, **label["metadata"]}}
+    def member(name: str, named_by: Json) -> Json:
+        return {**plain, "metadata": {"name": name, **named_by["metadata"]}}
 
     attacks: list[tuple[Callable[[], object], str]] = [
         (
@@ -223,8 +225,10 @@ def test_the_api_server_refuses_annotations_of_the_controller_and_gang_pods_with
         (lambda: attacker.patch_namespaced_pod("mine", namespace, claim), "written by phasewise controller"),
         (lambda: attacker.patch_namespaced_pod("mine", namespace, retry), "written by phasewise controller"),
         (lambda: attacker.patch_namespaced_pod_status("mine", namespace, claim), "written by phasewise controller"),
-        (lambda: attacker.create_namespaced_pod(namespace, labelled("loose")), "waits for its gang only at"),
+        (lambda: attacker.create_namespaced_pod(namespace, member("loose", label)), "waits for its gang only at"),
+        (lambda: attacker.create_namespaced_pod(namespace, member("loose", annotation)), "waits for its gang only at"),
         (lambda: attacker.patch_namespaced_pod("mine", namespace, label), "waits for its gang only at"),
+        (lambda: attacker.patch_namespaced_pod("mine", namespace, annotation), "waits for its gang only at"),
     ]
 
     for attack, message in attacks:

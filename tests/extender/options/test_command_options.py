@@ -37,7 +37,7 @@ from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.cli.logs import JsonLines
 from tests.extender.dashboard import scenes
-from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
+from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod, pod_json
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called
 from tests.fakes.served_commands import FakeApi
 
@@ -178,17 +178,28 @@ def controller_options(stage: Stage, *options: str) -> ControllerOptions:
 def bind_within_s(stage: Stage) -> None:
     """An admitted gang that is not bound makes the others wait for so long; no other timeout changes."""
     timeouts = controller_options(stage, "--bind-within", "10m").timeouts
-    unbound = [replace(member, gates=(), reserved_node="n0", reserved_since_s=NOON_S) for member in gang("first", 2)]
+    unbound = [
+        replace(member, gates=(), reserved_node="n0", reserved_since_s=NOON_S) for member in gang("first", 2, cpu="4")
+    ]
     nodes: list[NodeCapacity] = [node("n0"), node("n1")]
 
     def admits(after_s: float) -> bool:
         limits = {"bind_within_s": timeouts.bind_within_s, "incomplete_s": timeouts.incomplete_s}
-        return decided([*unbound, *gang("second", 2)], nodes, after_s, **limits).admit is not None
+        return decided([*unbound, *gang("second", 1, cpu="10")], nodes, after_s, **limits).admit is not None
 
     assert [admits(after_s) for after_s in (400.0, 700.0)] == [False, True]
     incomplete = gang("short", 3)[:2]
     notes = messages(decided(incomplete, nodes, 15.0, incomplete_s=timeouts.incomplete_s))
     assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within is"
+
+
+def keep_after_s(stage: Stage) -> None:
+    """So long the first gang of the queue waits until the capacity that others free is kept for it."""
+    running, large = pod("r", on="n0", cpu="1"), gang("large", 1, cpu="10")
+    for options, waits_s in (((), 600.0), (("--keep-after", "1m"), 60.0)):
+        given = controller_options(stage, *options).timeouts.keep_after_s
+        kept = [decided([running, *large], [node("n0")], s, keep_after_s=given).kept for s in (waits_s - 1.0, waits_s)]
+        assert [each is not None for each in kept] == [False, True]
 
 
 def period_s(stage: Stage) -> None:
@@ -410,7 +421,7 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
     "controller": {
         **SHARED,
         **LEADING,
-        **{case.__name__: case for case in (bind_within_s, period_s, retry_s, qps, burst)},
+        **{case.__name__: case for case in (bind_within_s, keep_after_s, period_s, retry_s, qps, burst)},
         **{case.__name__: case for case in (moves, moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s)},
         **{case.__name__: case for case in (moves_policy, move_cost_s, move_margin)},
     },
