@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from extender.web.app import App, Telemetry
+from extender.web.app import App, BodyLimits, Telemetry
 from extender.web.server import Server
 from extender.webhook.certificates import CertificateKeeper
 from extender.webhook.reviewing import handlers
@@ -16,6 +16,9 @@ from recommender import __version__
 from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
+
+LIMITS = BodyLimits(largest_bytes=4 << 20, total_bytes=16 << 20)
+"""The API server accepts pods of at most 3 MiB."""
 
 
 @click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})
@@ -48,7 +51,7 @@ def command(
     and renewed a month before it expires.
     """
     api = connect(user_agent=f"phasewise-webhook/{__version__}")
-    app = App(Telemetry("webhook"), handlers(scheduler), lambda: "")
+    app = App(Telemetry("webhook"), handlers(scheduler), lambda: "", LIMITS)
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
         file = Path(folder) / "serving.pem"
         keeper = CertificateKeeper(api, namespace, secret, names, configuration, file)

@@ -54,6 +54,11 @@ class Client:
         return self.ask("POST", target, data if json is None else orjson.dumps(json))
 
     def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
+        return asyncio.run(self.answer(method, target, body, headers))
+
+    async def answer(
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Response:
         path, _, query = target.partition("?")
         encoded = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
         scope = {
@@ -73,7 +78,7 @@ class Client:
         async def send(message: Mapping[str, Any]) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        await self.app(scope, receive, send)
         start, rest = sent
         headers = {name.decode(): text.decode() for name, text in start["headers"]}
         assert int(headers["content-length"]) == len(rest["body"])

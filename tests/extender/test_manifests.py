@@ -14,6 +14,7 @@ import yaml
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
+from extender.cli.webhook import LIMITS
 from extender.gangs.member import GATE, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
 from extender.pods.pod import GANG_LABEL, GROUPS
@@ -82,11 +83,13 @@ def test_each_image_is_that_of_the_project_and_contains_the_command(container: M
     assert f"{words} --help > /dev/null" in (ROOT / "Dockerfile").read_text()
 
 
-@pytest.mark.parametrize("name", ["webhook", "controller", "extender"])
-def test_connections_and_bodies_fit_into_the_memory_limit(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "bodies"), [("webhook", LIMITS), ("controller", BodyLimits()), ("extender", BodyLimits())]
+)
+def test_connections_and_bodies_fit_into_the_memory_limit(name: str, bodies: BodyLimits) -> None:
     """With 100 MiB for everything else; clients of the webhook may open the maximum number of connections."""
     limit_bytes = parse_quantity(CONTAINERS[name]["resources"]["limits"]["memory"])
-    connections, bodies = MAX_CONNECTIONS, BodyLimits()
+    connections = MAX_CONNECTIONS
     assert connections * (40 << 10) + max(bodies.total_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
 
 

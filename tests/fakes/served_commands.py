@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +19,7 @@ import pytest
 from extender.cli.main import cli
 from extender.web.server import Part, Server
 from local_cluster.waiting import wait_until
+from placement_bench.worlds import node_json
 from recommender.cli.common import run
 
 Json = Mapping[str, Any]
@@ -131,6 +134,22 @@ def kubeconfig(folder: Path, **servers: FakeApi) -> Path:
     file = folder / "kubeconfig"
     file.write_text(json.dumps(config))
     return file
+
+
+@contextlib.contextmanager
+def running(folder: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], tuple[str, int]]]:
+    """A command as a process beside a fake API server with one node, and the address that it listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = ("127.0.0.1", int(free.getsockname()[1]))
+    with fake_api(nodes=[node_json("a")]) as api, socket.socket() as silent:
+        options = ["--kubeconfig", str(kubeconfig(folder, here=api)), "--address", "{}:{}".format(*address)]
+        process = subprocess.Popen([sys.executable, "-m", "extender", *command, *options])
+        try:
+            wait_until(lambda: silent.connect_ex(address) == 0, "the server to listen", timeout_s=120, every_s=0.001)
+            yield process, address
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def listens(server: Server) -> bool:
