@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from local_cluster.installing import documents
+from local_cluster.waiting import wait_until
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.extender.gangs.herds import pod_json
 from tests.fakes.served_commands import running
@@ -26,11 +28,29 @@ ATTACKERS = 20
 REVIEW = orjson.dumps({"request": {"uid": "1", "operation": "CREATE", "object": pod_json("p", gang="g", size=2)}})
 
 
-def most_bytes(process: subprocess.Popen[bytes]) -> int:
-    """Memory of a process and its children, each when it took most."""
-    first = psutil.Process(process.pid)
-    statuses = [Path(f"/proc/{each.pid}/status").read_text() for each in (first, *first.children(recursive=True))]
-    return sum(int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10 for status in statuses)
+class Memory:
+    """Most memory of a process and its children together (PSS) during a block."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        first = psutil.Process(process.pid)
+        self._files = [Path(f"/proc/{each.pid}/smaps_rollup") for each in (first, *first.children(recursive=True))]
+        self._ended, self._thread = threading.Event(), threading.Thread(target=self._watch)
+        self.most_bytes = self.idle_bytes = self._bytes()
+
+    def _bytes(self) -> int:
+        return sum(int(re.findall(r"^Pss: +(\d+) kB", file.read_text(), re.MULTILINE)[0]) << 10 for file in self._files)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.01):
+            self.most_bytes = max(self.most_bytes, self._bytes())
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
 
 @pytest.mark.long
@@ -52,11 +72,15 @@ def test_bodies_that_take_most_to_parse_leave_the_webhook_below_its_memory_limit
         finally:
             connection.close()
 
-    with running(tmp_path, "webhook") as (process, address), ThreadPoolExecutor(ATTACKERS) as clients:
-        idle_bytes = most_bytes(process)
-        assert set(clients.map(post, [hostile] * ATTACKERS)) <= {400, 408, 413, 503}
+    with (
+        running(tmp_path, "webhook", PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as (process, address),
+        ThreadPoolExecutor(ATTACKERS) as clients,
+    ):
+        wait_until(lambda: len(psutil.Process(process.pid).children()) == 2, "both workers to start")
+        assert {post(REVIEW) for _ in range(20)} == {200}
+        with Memory(process) as memory:
+            assert set(clients.map(post, [hostile] * ATTACKERS)) <= {400, 408, 413, 503}
         assert post(REVIEW) == 200
-        attacked_bytes = most_bytes(process)
-    figures = f"{idle_bytes >> 20} MiB idle, {attacked_bytes >> 20} MiB at most"
+    figures = f"{memory.idle_bytes >> 20} MiB idle, {memory.most_bytes >> 20} MiB at most"
     print(f"{ATTACKERS} clients with {size_bytes:,} bytes each: {figures}")  # noqa: T201  a figure of SECURITY.md
-    assert attacked_bytes < 0.75 * LIMIT_BYTES
+    assert memory.most_bytes < 0.9 * LIMIT_BYTES
