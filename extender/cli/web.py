@@ -71,7 +71,7 @@ def command(
             ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
         )
         check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
-        app = dashboard(watching, telemetry, check)
+        app = dashboard(watching, telemetry, check, local=access == "local")
         app.parts = (watching.watches, watching.loop)
         return app
 
