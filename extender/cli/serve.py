@@ -12,7 +12,7 @@ import click
 from extender.cli.options import FILE, scoring_options
 from extender.settings import Settings
 from extender.web.app import App, BodyLimits
-from extender.web.server import Server, is_loopback
+from extender.web.server import Server
 from extender.web.service import Service
 from recommender import __version__
 from recommender.cli.common import DURATION
@@ -20,6 +20,7 @@ from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
+from recommender.listening import is_loopback
 
 log = logging.getLogger(__name__)
 

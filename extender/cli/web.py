@@ -11,7 +11,7 @@ from extender.cli.options import FILE
 from extender.dashboard.pages import Access, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import App, Telemetry
-from extender.web.server import Server, is_loopback
+from extender.web.server import Server
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
@@ -19,6 +19,7 @@ from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
+from recommender.listening import is_loopback
 
 REVIEW_QPS, REVIEW_BURST = 20.0, 40
 """Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""

@@ -89,7 +89,8 @@ class Connection(asyncio.Protocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        self._transport, self.client = transport, tuple(transport.get_extra_info("peername")[:2])
+        peer = transport.get_extra_info("peername")  # none if it has already gone
+        self._transport, self.client = transport, tuple(peer[:2]) if peer else self
         self._connections.touch(self)
         self._http.connection_made(transport)
 

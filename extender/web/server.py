@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -196,15 +195,6 @@ class _Managed(BaseApplication):  # type: ignore[misc]
         if self._server.workers == 1:  # it owns the state once the worker that it replaces has ended
             fcntl.lockf(self._owner, fcntl.LOCK_EX)
         return self._server.load()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether a `host:port` can only be reached from this machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _files_limit() -> int:

@@ -6,6 +6,7 @@ import re
 import signal
 import ssl
 import subprocess
+import sys
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
@@ -55,15 +56,39 @@ def test_a_worker_that_was_killed_is_replaced(tmp_path: Path) -> None:
         wait_until(lambda: answers(address), "an answer of the new one")
 
 
-def test_on_sighup_a_worker_is_replaced_and_never_do_two_own_the_state(tmp_path: Path) -> None:
-    """The Lease of two would not differ: the second waits until the first has released it."""
-    with running(tmp_path, "controller") as (process, address):
-        wait_until(lambda: answers(address), "an answer")
-        (former,) = workers(process)
+STATEFUL = """
+import os, sys
+from extender.web.app import App, Telemetry
+from extender.web.server import Server
+
+class Part:
+    def start(self):
+        print("start", os.getpid(), flush=True)
+
+    def stop(self):
+        print("stop", os.getpid(), flush=True)
+
+def build():
+    print("build", os.getpid(), flush=True)
+    app = App(Telemetry("stub"), {}, lambda: "")
+    app.parts = [Part()]
+    return app
+
+Server(build, "127.0.0.1:0").run()
+"""
+
+
+def test_on_sighup_a_worker_is_replaced_and_the_new_one_has_no_state_before_the_former_has_stopped() -> None:
+    """Two would hold a Lease under one name, or answer from different views."""
+    with subprocess.Popen([sys.executable, "-c", STATEFUL], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        (built, started) = (process.stdout.readline().split() for _ in range(2))
         process.send_signal(signal.SIGHUP)
-        wait_until(lambda: not former.is_running(), "the former worker to end")
-        wait_until(lambda: answers(address), "an answer of the new one")
-        assert workers(process) != [former]
+        (stopped, built_again, started_again) = (process.stdout.readline().split() for _ in range(3))
+        process.terminate()
+    assert (built[0], started, stopped) == ("build", ["start", built[1]], ["stop", built[1]])
+    assert (built_again[0], started_again[0]) == ("build", "start")
+    assert built_again[1] == started_again[1] != built[1]
 
 
 def test_workers_do_not_outlive_their_master(tmp_path: Path) -> None:
