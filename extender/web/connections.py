@@ -11,10 +11,12 @@ from asyncio import TimerHandle, Transport
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.web.app import App, Receive, Scope, Send
 
+HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
 MAX_HEAD_BYTES = 16 << 10  # heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
@@ -120,3 +122,13 @@ class Connection(asyncio.Protocol):
         if self._connections.by_client.get(self.client) is self:
             del self._connections.by_client[self.client]
         self._http.connection_lost(exc)
+
+
+class Loop(uvloop.Loop):
+    """Adds a timeout of TLS handshakes, for which uvicorn has no setting."""
+
+    async def create_server(self, *given: Any, **more: Any) -> asyncio.Server:
+        limit = {"ssl_handshake_timeout": HANDSHAKE_S} if more.get("ssl") else {}
+        create: Any = super().create_server
+        server: asyncio.Server = await create(*given, **more, **limit)
+        return server

@@ -6,7 +6,6 @@ may take; SIGHUP replaces the workers.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import gc
 import logging
@@ -14,25 +13,20 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from uvicorn_worker import UvicornWorker
 
 from extender.web.app import App
-from extender.web.connections import Connection, Connections
-from recommender.errors import Misuse
+from extender.web.connections import Connection, Connections, Loop
+from extender.web.tls import renewed_context
 from recommender.listening import bound_socket
-
-log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
 
@@ -45,43 +39,7 @@ HANG_S = 120  # a worker that is silent for so long is replaced; on a busy node 
 BACKLOG = 2048  # connections waiting to be accepted
 MAX_CONNECTIONS = 2_000  # at a time; with TLS each takes some 40 KiB
 RESERVED_FILES = 500  # file descriptors kept free for watches, logs and handshakes
-HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
 TEMPORARY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  other folders of a pod may be read-only
-
-
-class Loop(uvloop.Loop):
-    """Adds a timeout of TLS handshakes, for which uvicorn has no setting."""
-
-    async def create_server(self, *given: Any, **more: Any) -> asyncio.Server:
-        limit = {"ssl_handshake_timeout": HANDSHAKE_S} if more.get("ssl") else {}
-        create: Any = super().create_server
-        server: asyncio.Server = await create(*given, **more, **limit)
-        return server
-
-
-class Renewal:
-    """Loads a certificate again, for the handshakes that follow, once its file was replaced."""
-
-    def __init__(self, certificate: Path, load: Callable[[], ssl.SSLContext], first: ssl.SSLContext) -> None:
-        self._certificate, self._load, self._context = certificate, load, first
-        self._loaded_mtime_ns = certificate.stat().st_mtime_ns
-
-    def __call__(self, handshake: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-        try:
-            if (mtime_ns := self._certificate.stat().st_mtime_ns) != self._loaded_mtime_ns:
-                self._context, self._loaded_mtime_ns = self._load(), mtime_ns
-        except (OSError, ssl.SSLError) as error:  # also while the key has not been replaced yet
-            log.warning("the new certificate cannot be loaded: %s", error)
-        handshake.context = self._context
-
-
-def _tls_context(certificate: Path, key: Path | None, client_authority: Path | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    if client_authority is not None:
-        context.load_verify_locations(client_authority)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 class Server:
@@ -104,7 +62,7 @@ class Server:
         self._build, self.workers = build, workers
         self._request_s, self._most = request_s, min(max_connections, _files_limit() - RESERVED_FILES)
         self.options: dict[str, Any] = {
-            "loop": f"{__name__}:{Loop.__name__}",
+            "loop": f"{Loop.__module__}:{Loop.__name__}",
             "http": self._connection,
             "ws": "none",
             "interface": "asgi3",
@@ -120,12 +78,7 @@ class Server:
             "timeout_notify": 1,
         }
         if certificate is not None:
-            load = partial(_tls_context, certificate, key, client_authority)
-            try:
-                context = load()
-            except (OSError, ssl.SSLError) as error:
-                raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
-            context.sni_callback = Renewal(certificate, load, context)  # called in every handshake
+            context = renewed_context(certificate, key, client_authority)
             self.options["ssl_context_factory"] = lambda *_: context
         self.socket = bound_socket(address)
         # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
