@@ -53,7 +53,8 @@ def command(
     """Add the scheduling gate to the pods of gangs, in namespaces labelled phasewise.dev/gangs=enabled.
 
     It manages its own certificate: created, shared by its replicas in a Secret, trusted by the webhook configuration,
-    and renewed a month before it expires.
+    and renewed a month before it expires. It has two workers if the environment names a folder for their counters
+    (PROMETHEUS_MULTIPROC_DIR), else one.
     """
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
         file = Path(folder) / "serving.pem"

@@ -119,7 +119,7 @@ class _Log(Logger):  # type: ignore[misc]
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
-        self.error_log.handlers = logging.getLogger().handlers
+        self.error_log.handlers = [*logging.getLogger().handlers]
 
 
 class _Managed(BaseApplication):  # type: ignore[misc]

@@ -10,6 +10,7 @@ import sys
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
+import orjson
 import psutil
 import pytest
 
@@ -57,35 +58,40 @@ def test_a_worker_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 
 STATEFUL = """
-import os, sys
+import logging, os
 from extender.web.app import App, Telemetry
 from extender.web.server import Server
+from recommender.cli.logs import set_up_logging
 
 class Part:
     def start(self):
-        print("start", os.getpid(), flush=True)
+        logging.info("start %d", os.getpid())
 
     def stop(self):
-        print("stop", os.getpid(), flush=True)
+        logging.info("stop %d", os.getpid())
 
 def build():
-    print("build", os.getpid(), flush=True)
+    logging.info("build %d", os.getpid())
     app = App(Telemetry("stub"), {}, lambda: "")
     app.parts = [Part()]
     return app
 
+set_up_logging("json", "info")
 Server(build, "127.0.0.1:0").run()
 """
 
 
 def test_on_sighup_a_worker_is_replaced_and_the_new_one_has_no_state_before_the_former_has_stopped() -> None:
-    """Two would hold a Lease under one name, or answer from different views."""
-    with subprocess.Popen([sys.executable, "-c", STATEFUL], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        (built, started) = (process.stdout.readline().split() for _ in range(2))
-        process.send_signal(signal.SIGHUP)
-        (stopped, built_again, started_again) = (process.stdout.readline().split() for _ in range(3))
-        process.terminate()
+    """Two would hold a Lease under one name, or answer from different views. Everything is still logged once."""
+    with subprocess.Popen([sys.executable, "-c", STATEFUL], stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        logged = (orjson.loads(line)["message"].split() for line in process.stderr)
+        try:
+            built, started = next(logged), next(logged)
+            process.send_signal(signal.SIGHUP)
+            stopped, built_again, started_again = next(logged), next(logged), next(logged)
+        finally:
+            process.terminate()
     assert (built[0], started, stopped) == ("build", ["start", built[1]], ["stop", built[1]])
     assert (built_again[0], started_again[0]) == ("build", "start")
     assert built_again[1] == started_again[1] != built[1]
