@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 
 from recommender.errors import Misuse
 
@@ -25,3 +26,12 @@ def bound_socket(address: str) -> socket.socket:
         remedy = "Give a free host:port, as in 127.0.0.1:8943."
         raise Misuse(f"--address {address}: cannot listen there ({error}). {remedy}") from error
     return bound
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a `host:port` can only be reached from this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -23,7 +23,7 @@ LONGEST_FIRST = (
     "tests/contracts/test_docs.py",
     "tests/scripts/test_record_training.py",
     "tests/recommender/test_processes.py",
-    "tests/extender/test_shutdown.py",
+    "tests/extender/test_processes.py",
     "tests/scripts/test_by_name.py",
     # long simulations
     "tests/recommender/live/test_no_harm.py",

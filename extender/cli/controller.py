@@ -123,24 +123,30 @@ def command(
     """
     agent = f"phasewise-controller/{__version__}"
     api = connect(qps=qps, burst=burst, user_agent=agent)
-    elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
-    controller_options = ControllerOptions(
-        period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s, keep_after_s=keep_after_s)
-    )
 
-    def leads() -> bool:
-        return elected is None or elected.is_leader
+    def build() -> App:
+        elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
+        timeouts = Timeouts(bind_within_s=bind_within_s, keep_after_s=keep_after_s)
+        controller_options = ControllerOptions(period_s=period_s, timeouts=timeouts)
 
-    controller = Controller(api, leads, controller_options, namespace=lease_namespace)
-    waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None
-    limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
-    planner: Planner = SpeConPlanner()
-    if moves_policy == "phasewise":
-        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
-    mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
-    app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
-    of_moves = (mover.watches, mover.loop) if mover is not None else ()
-    Server(app, address).run(elected, controller.watches, controller.loop, waker.loop if waker else None, *of_moves)
+        def leads() -> bool:
+            return elected is None or elected.is_leader
+
+        controller = Controller(api, leads, controller_options, namespace=lease_namespace)
+        waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None
+        limits = (
+            MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
+        )
+        planner: Planner = SpeConPlanner()
+        if moves_policy == "phasewise":
+            planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
+        mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
+        of_moves = (mover.watches, mover.loop) if mover is not None else ()
+        app = App(_telemetry(controller, waker, mover), {}, controller.not_ready)
+        app.parts = (elected, controller.watches, controller.loop, waker.loop if waker else None, *of_moves)
+        return app
+
+    Server(build, address).run()
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:

@@ -11,8 +11,8 @@ import click
 
 from extender.cli.options import FILE, scoring_options
 from extender.settings import Settings
-from extender.web.app import BodyLimits
-from extender.web.server import Server, is_loopback
+from extender.web.app import App, BodyLimits
+from extender.web.server import Server
 from extender.web.service import Service
 from recommender import __version__
 from recommender.cli.common import DURATION
@@ -20,6 +20,7 @@ from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
+from recommender.listening import is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -67,5 +68,8 @@ def command(
     api = connect(user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
     settings = replace(settings, filter_to_best=filter_to_best)
-    service = Service(api, settings, limits, lease_namespace if leader_elect else "", lease_namespace)
-    Server(service.app, address, tls_certificate, tls_key, client_authority, request_s).run(*service.parts)
+
+    def build() -> App:
+        return Service(api, settings, limits, lease_namespace if leader_elect else "", lease_namespace).app
+
+    Server(build, address, tls_certificate, tls_key, client_authority, request_s).run()

@@ -10,8 +10,8 @@ import click
 from extender.cli.options import FILE
 from extender.dashboard.pages import Access, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterWatch
-from extender.web.app import Telemetry
-from extender.web.server import Server, is_loopback
+from extender.web.app import App, Telemetry
+from extender.web.server import Server
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
@@ -19,6 +19,7 @@ from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
+from recommender.listening import is_loopback
 
 REVIEW_QPS, REVIEW_BURST = 20.0, 40
 """Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""
@@ -63,13 +64,19 @@ def command(
             "Give --access token, or --access proxy behind an authenticating proxy."
         )
     api = connect(user_agent=f"phasewise-web/{__version__}")
-    watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
-    telemetry.watch(
-        ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
-        ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
-    )
-    check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
-    server = Server(dashboard(watching, telemetry, check), address, tls_certificate, tls_key)
+
+    def build() -> App:
+        watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
+        telemetry.watch(
+            ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
+            ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
+        )
+        check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
+        app = dashboard(watching, telemetry, check, local=access == "local")
+        app.parts = (watching.watches, watching.loop)
+        return app
+
+    server = Server(build, address, tls_certificate, tls_key)
     scheme = "https" if tls_certificate else "http"
     say(f"on {scheme}://{address.rpartition(':')[0]}:{server.port}/ until Ctrl-C")
-    server.run(watching.watches, watching.loop)
+    server.run()

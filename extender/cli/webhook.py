@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from extender.web.app import App, Telemetry
+from extender.web.app import COUNTED_TOGETHER, App, BodyLimits, Telemetry
 from extender.web.server import Server
 from extender.webhook.certificates import CertificateKeeper
 from extender.webhook.reviewing import handlers
@@ -16,6 +16,14 @@ from recommender import __version__
 from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
+
+LIMITS = BodyLimits(largest_bytes=4 << 20, total_bytes=8 << 20)
+"""The API server accepts pods of at most 3 MiB."""
+
+CONNECTIONS = 500  # of a worker; API servers keep a few
+
+WORKERS = 2 if COUNTED_TOGETHER else 1
+"""Reviews need no state: while one worker parses a large body, or is replaced, the other answers."""
 
 
 @click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})
@@ -45,12 +53,20 @@ def command(
     """Add the scheduling gate to the pods of gangs, in namespaces labelled phasewise.dev/gangs=enabled.
 
     It manages its own certificate: created, shared by its replicas in a Secret, trusted by the webhook configuration,
-    and renewed a month before it expires.
+    and renewed a month before it expires. It has two workers if the environment names a folder for their counters
+    (PROMETHEUS_MULTIPROC_DIR), else one.
     """
-    api = connect(user_agent=f"phasewise-webhook/{__version__}")
-    app = App(Telemetry("webhook"), handlers(scheduler), lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
         file = Path(folder) / "serving.pem"
-        keeper = CertificateKeeper(api, namespace, secret, names, configuration, file)
-        keeper.ensure()
-        Server(app, address, file).run(keeper.loop)
+
+        def keeper() -> CertificateKeeper:
+            api = connect(user_agent=f"phasewise-webhook/{__version__}")
+            return CertificateKeeper(api, namespace, secret, names, configuration, file)
+
+        def build() -> App:
+            app = App(Telemetry("webhook"), handlers(scheduler), lambda: "", LIMITS)
+            app.parts = (keeper().loop,)
+            return app
+
+        keeper().ensure()
+        Server(build, address, file, max_connections=CONNECTIONS, workers=WORKERS).run()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import orjson
 from flask import Flask, Response, abort, render_template, request
@@ -23,6 +24,7 @@ from extender.web.app import JSON, App, Telemetry
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.listening import is_loopback
 from recommender.report.palette import PHASE_COLOURS, phase_colour
 from recommender.units import MonotonicClock, format_cpu, format_duration, format_memory
 
@@ -124,8 +126,11 @@ DIRECTION_CONTROLS = {
 """Characters that change the direction of text, by which one name could pass for another, as escapes."""
 
 
-def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> App:
-    """The application; `access_check` decides whether a caller may read, None lets in everybody."""
+def dashboard(
+    watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None, *, local: bool = False
+) -> App:
+    """The application; `access_check` decides whether a caller may read, None lets in everybody; with `local` everybody
+    who calls this machine by a name of its own."""
     served = App(telemetry, {}, watching.not_ready)
     app = served.pages
     app.jinja_loader = PackageLoader("extender.dashboard")
@@ -142,7 +147,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
     app.jinja_env.globals |= words
     style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
     script = _text("extender.dashboard", "page.js")
-    _guard(app, watching, access_check)
+    _guard(app, watching, access_check, local=local)
     _add_pages(app, watching)
 
     @app.get("/page.css")
@@ -156,7 +161,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
     return served
 
 
-def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None) -> None:
+def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None, *, local: bool) -> None:
     """Refuse unauthorised requests, and all requests until there is something to show."""
 
     @app.before_request
@@ -164,6 +169,9 @@ def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None)
         if request.path in PUBLIC_PATHS:
             return None
         refusal = access_check and access_check.refusal(request.headers.get("Authorization", ""))
+        if local and not is_loopback(f"{urlsplit(f'//{request.host}').hostname}:0"):
+            # A page of another site could read ours once its name was made to mean this machine (DNS rebinding).
+            refusal = Refusal(403, "call it by localhost or a loopback address")
         if refusal:
             answer = Response(orjson.dumps({"Error": refusal.problem}), refusal.status, content_type=JSON)
             if refusal.status == 401:

@@ -5,22 +5,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import orjson
 from flask import Flask, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from werkzeug.exceptions import HTTPException
 from werkzeug.test import EnvironBuilder
 
 from extender.errors import BadRequest, ExtenderError, NotServed
 
 SLOW = 408
+
+
+COUNTED_TOGETHER = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+"""Whether the workers of this server keep their counters in files, as a scrape reaches any of them."""
 
 
 class Telemetry:
@@ -37,6 +44,14 @@ class Telemetry:
         )
         self.calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
         self.hung_up = self.counter("connections_hung_up", "Connections closed by us, by reason.", "reason")
+
+    def page(self) -> bytes:
+        """The metrics in Prometheus' format; those of all workers, if they share a folder."""
+        if not COUNTED_TOGETHER:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
 
     def counter(self, name: str, help_line: str, *labels: str) -> Counter:
         return Counter(f"{self._prefix}{name}", help_line, labels, registry=self.registry)
@@ -66,7 +81,7 @@ Post = Callable[[bytes], bytes]  # computes the answer to a body, or raises `Ext
 
 
 class BodyLimits(NamedTuple):
-    """Largest body, longest time to receive one, and limit of all incomplete bodies together.
+    """Largest body, longest time to receive one, and limit of all bodies together that are incomplete or wait.
 
     16 MiB suffice for the largest pod that etcd stores and a hundred thousand node names, but not for the full nodes of
     a large cluster (`nodeCacheCapable: false`), which is not recommended.
@@ -79,16 +94,12 @@ class BodyLimits(NamedTuple):
 
 MAX_INLINE_BYTES = 1 << 20
 """Larger bodies are handled on a thread: a pod with ten thousand containers takes a quarter of a second to parse, which
-must not block the event loop."""
+must not block the event loop. They take turns, since a parsed body may take thirty times its size: `[[],[],...`."""
 
 
 PROBES = {"/healthz", "/readyz"}
 """Pages that never wait. They are rendered on the event loop, or they would queue behind pages that do, and the kubelet
 would restart the pod."""
-
-
-BODY_COMPLETE = "body complete"
-"""A key in the `state` of a request whose body has arrived; it is read without a timer, which would take longer."""
 
 
 class Answer(NamedTuple):
@@ -102,10 +113,16 @@ def error_answer(problem: str) -> bytes:
     return orjson.dumps({"Error": problem[:500]})
 
 
+class Part(Protocol):
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
+
+
 class App:
     """An ASGI 3 application, for HTTP only: `posts` are handlers by path (`/filter`), `pages` answers all other paths.
     While `not_ready` says why not, every POST is answered by 503: the scheduler would take an empty answer for a
-    refusal of all nodes."""
+    refusal of all nodes. While it is served, all `parts` run."""
 
     def __init__(
         self,
@@ -114,30 +131,34 @@ class App:
         not_ready: Callable[[], str],
         limits: BodyLimits = BodyLimits(),  # noqa: B008  immutable
     ) -> None:
+        self.parts: Sequence[Part | None] = ()
         self.telemetry, self._posts, self._not_ready, self._limits = telemetry, posts, not_ready, limits
         self._calls, self._seconds = lru_cache(telemetry.calls.labels), lru_cache(telemetry.seconds.labels)
         self.pages = _health_and_metrics(telemetry, not_ready)
         self._held_bytes: dict[asyncio.Timeout, int] = {}  # of incomplete bodies
+        self._waiting_bytes = 0  # of complete large bodies until they are answered
+        self._large_bodies = ThreadPoolExecutor(1, "large body")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, even after unexpected errors; POSTs and errors are counted."""
+        if scope["type"] == "lifespan":
+            await self._run_parts(receive, send)
+            return
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
         post = self._posts.get(path)
         try:
-            body = await self._read(scope, receive)
+            body = await self._read(receive, kept=post is not None)
             began_s = time.perf_counter()
             if scope["path"] in PROBES:
-                answer = self._page(scope, body)
+                answer = self._page(scope)
             elif post is None:
-                answer = await asyncio.to_thread(self._page, scope, body)
+                answer = await asyncio.to_thread(self._page, scope)
             elif scope["method"] != "POST":
                 answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
             elif problem := self._not_ready():
                 raise NotServed(503, problem)
             else:
-                answer = Answer(
-                    200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
-                )
+                answer = Answer(200, await self._in_turn(post, body) if len(body) > MAX_INLINE_BYTES else post(body))
         except ExtenderError as error:
             kept = "close" if error.status == SLOW else "keep-alive"
             answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
@@ -153,45 +174,67 @@ class App:
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def _page(self, scope: Scope, body: bytes) -> Answer:
+    async def _run_parts(self, receive: Receive, send: Send) -> None:
+        """The lifespan: all parts stop in reverse order, also after an error."""
+        with ExitStack() as running:
+            await receive()
+            for part in filter(None, self.parts):
+                part.start()
+                running.callback(part.stop)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _in_turn(self, post: Post, body: bytes) -> bytes:
+        """Handle a large body after those before it. All that wait take at most half of the memory for bodies, so that
+        others can still be received."""
+        waiting_bytes = self._waiting_bytes + len(body)
+        if self._waiting_bytes and waiting_bytes > self._limits.total_bytes / 2:
+            raise NotServed(503, "too many large bodies came")
+        self._waiting_bytes = waiting_bytes
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._large_bodies, post, body)
+        finally:
+            self._waiting_bytes -= len(body)
+
+    def _page(self, scope: Scope) -> Answer:
         """Render a page completely, so that no thread waits for a slow client."""
         query = scope["query_string"].decode("latin-1")
         heads = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]]
         environ = EnvironBuilder(
-            quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
+            quote(scope["path"]), method=scope["method"], query_string=query, headers=heads
         ).get_environ()
         page = Response.from_app(self.pages, environ, buffered=True)
         return Answer(page.status_code, page.get_data(), dict(page.headers))
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
+    async def _read(self, receive: Receive, *, kept: bool) -> bytes:
+        """Read the body, also one that is too large or not `kept`, else the client would not see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
-        complete = BODY_COMPLETE in scope.get("state", ())
         try:
-            async with nullcontext() if complete else asyncio.timeout(limits.timeout_s) as deadline:
+            async with asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise BadRequest("the request ended before its body was complete")
                     size, more = size + len(message["body"]), message["more_body"]
-                    if size <= limits.largest_bytes:
+                    if kept and size <= limits.largest_bytes:
                         parts.append(message["body"])
-                        if more and deadline is not None:
+                        if more:
                             self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
             problem = f"the body took longer than {limits.timeout_s:g} s, or too many others came"
             raise NotServed(SLOW, problem) from error
         finally:
-            if deadline is not None:
-                self._held_bytes.pop(deadline, None)
+            self._held_bytes.pop(deadline, None)
         if size > limits.largest_bytes:
             raise NotServed(413, f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
     def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
-        """Count a part of a body; if all together exceed the limit, the oldest request times out."""
+        """Count a part of a body; if all together exceed the limit, the oldest incomplete one times out."""
         self._held_bytes[deadline] = self._held_bytes.get(deadline, 0) + more_bytes
-        while sum(self._held_bytes.values()) > max(self._limits.total_bytes, self._limits.largest_bytes):
+        most = max(self._limits.total_bytes, self._limits.largest_bytes) - self._waiting_bytes
+        while self._held_bytes and sum(self._held_bytes.values()) > most:
             del self._held_bytes[first := next(iter(self._held_bytes))]
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
@@ -211,7 +254,7 @@ def _health_and_metrics(telemetry: Telemetry, not_ready: Callable[[], str]) -> F
 
     @pages.get("/metrics")
     def metrics() -> Response:
-        return Response(generate_latest(telemetry.registry), content_type=CONTENT_TYPE_LATEST)
+        return Response(telemetry.page(), content_type=CONTENT_TYPE_LATEST)
 
     @pages.errorhandler(HTTPException)
     def fail(error: HTTPException) -> Response:

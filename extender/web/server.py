@@ -1,286 +1,153 @@
-"""uvicorn around an application: one process, one event loop, and limits for slow clients.
+"""gunicorn and uvicorn around a program: a master that binds the address, and workers that serve on an event loop.
 
-An idle connection costs a few kilobytes, so there may be thousands. Connections are closed if a request head or the
-reading of an answer takes too long, and if there are too many, the longest idle one first.
+The master restarts a worker that has ended or hangs. SIGTERM and SIGINT end all, within the time that calls in progress
+may take; SIGHUP replaces the workers.
 """
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
+import gc
 import logging
+import os
 import resource
 import signal
 import socket
-import ssl
 import sys
-import threading
-from asyncio import TimerHandle, Transport
-from dataclasses import dataclass, field
-from functools import partial
-from ipaddress import ip_address
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import uvicorn
-import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+from uvicorn_worker import UvicornWorker
 
-from extender.web.app import BODY_COMPLETE, App, Telemetry
-from recommender.errors import Misuse
+from extender.web.app import App
+from extender.web.connections import Connection, Connections, Loop
+from extender.web.tls import renewed_context
 from recommender.listening import bound_socket
 
-log = logging.getLogger(__name__)
-
 KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
-MAX_HEAD_BYTES = 16 << 10  # heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that parses watch events may hold the GIL: a tenth of Python's default, as a call takes about as
 long."""
 
 SHUTDOWN_GRACE_S = 5  # grace period of calls in progress at shutdown
-CERTIFICATE_CHECK_S = 10  # how often to check for a new certificate
+HANG_S = 120  # a worker that is silent for so long is replaced; on a busy node its start may take half a minute
 BACKLOG = 2048  # connections waiting to be accepted
 MAX_CONNECTIONS = 2_000  # at a time; with TLS each takes some 40 KiB
 RESERVED_FILES = 500  # file descriptors kept free for watches, logs and handshakes
-HANDSHAKE_S = 2.0  # timeout of TLS handshakes, which do not count as connections yet
-
-SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
-"""What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""
-
-
-@dataclass(slots=True)
-class Connections:
-    """The open connections of a server, the longest idle first."""
-
-    request_s: float
-    most: int
-    telemetry: Telemetry
-    by_last_request: dict[Connection, None] = field(default_factory=dict)
-
-    def touch(self, connection: Connection) -> None:
-        """Move a new or active connection to the end; closes the longest idle one if there are too many."""
-        self.by_last_request.pop(connection, None)
-        self.by_last_request[connection] = None
-        if len(self.by_last_request) > self.most:
-            next(iter(self.by_last_request)).hang_up("too many")
-
-
-class CorkedTransport:
-    """A transport that sends all writes of one event loop iteration together: uvicorn writes head and body separately,
-    which would cost two system calls and two packets."""
-
-    def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop, self.is_closing = transport, loop, transport.is_closing
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._parts:
-            self._loop.call_soon(self._send)
-        self._parts.append(data)
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def _send(self) -> None:
-        if self._parts and not self.is_closing():
-            self._transport.write(b"".join(self._parts))
-        self._parts.clear()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, with timeouts and limits; overrides callbacks of asyncio and httptools."""
-
-    def __init__(self, connections: Connections, **given: Any) -> None:
-        super().__init__(**given)
-        self._connections = connections
-        self._deadlines: dict[str, TimerHandle] = {}
-        self._head_bytes: int | None = None
-
-    def hang_up(self, reason: str) -> None:
-        """Close the connection without waiting for pending writes."""
-        self._connections.by_last_request.pop(self, None)
-        self._connections.telemetry.hung_up.labels(reason).inc()
-        self.transport.abort()
-
-    def _start_deadline(self, reason: str) -> None:
-        self._cancel_deadlines(reason)
-        self._deadlines[reason] = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
-
-    def _cancel_deadlines(self, *reasons: str) -> None:
-        for reason in reasons:
-            if (deadline := self._deadlines.pop(reason, None)) is not None:
-                deadline.cancel()
-
-    # -- called by asyncio -------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
-        self._connections.touch(self)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._head_bytes is not None:
-            if not self._head_bytes:  # a head that is complete at once, as is usual, needs no timer
-                self._start_deadline(SLOW_HEAD)
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.hang_up("large head")
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._start_deadline(NOT_TAKEN)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._cancel_deadlines(NOT_TAKEN)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_deadlines(SLOW_HEAD, NOT_TAKEN)
-        self._connections.by_last_request.pop(self, None)
-        super().connection_lost(exc)
-
-    # -- called by httptools -----------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._head_bytes = 0
-
-    def on_headers_complete(self) -> None:
-        self._cancel_deadlines(SLOW_HEAD)  # the body's time is the application's, which can answer
-        self._head_bytes = None
-        self._connections.touch(self)
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self.scope["state"][BODY_COMPLETE] = True
-
-    def send_400_response(self, msg: str) -> None:
-        """Count requests that are not HTTP, which uvicorn answers by itself."""
-        self._connections.telemetry.hung_up.labels("no HTTP").inc()
-        super().send_400_response(msg)
-
-
-class _Loop(uvloop.Loop):
-    """Adds a timeout of TLS handshakes, for which uvicorn has no setting."""
-
-    def __init__(self, handshake_s: float) -> None:
-        super().__init__()
-        self._handshake_s = handshake_s
-
-    async def create_server(self, *given: Any, **more: Any) -> asyncio.Server:
-        limit = {"ssl_handshake_timeout": self._handshake_s} if more.get("ssl") else {}
-        create: Any = super().create_server
-        server: asyncio.Server = await create(*given, **more, **limit)
-        return server
-
-
-class Part(Protocol):
-    def start(self) -> object: ...
-
-    def stop(self) -> object: ...
+TEMPORARY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  other folders of a pod may be read-only
 
 
 class Server:
-    """Serves an application; the address is bound on construction, which raises Misuse if that or the certificate is
-    invalid."""
+    """Serves what `build` makes, which is called in each worker: threads and connections do not survive a fork.
+
+    The address is bound on construction, which raises Misuse if that or the certificate is invalid.
+    """
 
     def __init__(
         self,
-        app: App,
+        build: Callable[[], App],
         address: str,  # `host:port`
         certificate: Path | None = None,  # PEM like the other files; for https only; reloaded when it changes
         key: Path | None = None,
         client_authority: Path | None = None,  # only clients with a certificate of this authority are accepted
         request_s: float = 5.0,  # timeout for a request head to arrive and for an answer to be read
         max_connections: int = MAX_CONNECTIONS,
+        workers: int = 1,  # more than one only without state
     ) -> None:
-        self._certificate, self._handshake_s = certificate, min(HANDSHAKE_S, request_s)
-        connections = Connections(request_s, min(max_connections, _files_limit() - RESERVED_FILES), app.telemetry)
-        self._config = uvicorn.Config(
-            app,
-            http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it
-            ws="none",
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-            callback_notify=self._reload_certificate,
-            timeout_notify=CERTIFICATE_CHECK_S,
-            ssl_certfile=certificate,
-            ssl_keyfile=(key or certificate) if certificate else None,
-            ssl_ca_certs=str(client_authority) if client_authority else None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if client_authority else ssl.CERT_NONE,
-        )
-        try:
-            self._config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
-        self._loaded_mtime_ns = self._file_mtime_ns()
-        self._server = uvicorn.Server(self._config)
-        self._socket = bound_socket(address)
+        self._build, self.workers = build, workers
+        self._request_s, self._most = request_s, min(max_connections, _files_limit() - RESERVED_FILES)
+        self.options: dict[str, Any] = {
+            "loop": f"{Loop.__module__}:{Loop.__name__}",
+            "http": self._connection,
+            "ws": "none",
+            "interface": "asgi3",
+            "lifespan": "on",
+            "log_config": None,
+            "log_level": "error",
+            "access_log": False,
+            "proxy_headers": False,
+            "server_header": False,
+            "backlog": BACKLOG,
+            "timeout_keep_alive": KEEP_ALIVE_S,
+            "timeout_graceful_shutdown": SHUTDOWN_GRACE_S,
+            "timeout_notify": 1,
+        }
+        if certificate is not None:
+            context = renewed_context(certificate, key, client_authority)
+            self.options["ssl_context_factory"] = lambda *_: context
+        self.socket = bound_socket(address)
         # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.port: int = self._socket.getsockname()[1]
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port: int = self.socket.getsockname()[1]
 
-    def run(self, *parts: Part | None) -> None:
-        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT; meanwhile all parts run."""
-        running = [part for part in parts if part is not None]
-        for part in running:
-            part.start()
-        try:
-            self._serve()
-        finally:
-            for part in reversed(running):
-                part.stop()
-
-    def _serve(self) -> None:
+    def load(self) -> Connections:
+        """What a worker serves."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: None)  # uvicorn raises it again at the end
-        with asyncio.Runner(loop_factory=partial(_Loop, self._handshake_s)) as runner:
-            runner.run(self._server.serve(sockets=[self._socket]))
+        self._connections = Connections(self._build(), self._request_s, self._most)
+        return self._connections
 
-    def stop(self) -> None:
-        """Stop serving; may be called from any thread."""
-        self._server.should_exit = True
-
-    def _file_mtime_ns(self) -> int:
-        return self._certificate.stat().st_mtime_ns if self._certificate else 0
-
-    async def _reload_certificate(self) -> None:
-        """Use a replaced certificate for new connections."""
-        if self._config.ssl is None:
-            return
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        master = os.getpid()
+        gc.freeze()  # a collection would copy what a worker shares with the master
         try:
-            if (mtime_ns := self._file_mtime_ns()) != self._loaded_mtime_ns:
-                # first into a context that is not in use: one whose key does not belong to it would be left without key
-                for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config.ssl):
-                    context.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
-                self._loaded_mtime_ns = mtime_ns
-        except (OSError, ssl.SSLError) as error:
-            log.warning("the new certificate cannot be loaded: %s", error)
+            with tempfile.TemporaryFile(dir=TEMPORARY) as owner:
+                _Managed(self, owner.fileno()).run()
+        except SystemExit as ended:
+            if os.getpid() != master:
+                os._exit(int(ended.code or 0))  # of a worker: what the master has opened is not its own to close
+            raise
+
+    def _connection(self, **given: Any) -> Connection:
+        return Connection(self._connections, **given)
 
 
-def is_loopback(address: str) -> bool:
-    """Whether a `host:port` can only be reached from this machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+class _Worker(UvicornWorker):  # type: ignore[misc]  # gunicorn has no types
+    async def callback_notify(self) -> None:
+        await super().callback_notify()
+        if os.getppid() != self.ppid:  # nobody would end it
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Log(Logger):  # type: ignore[misc]
+    """Logs as everything else does."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        self.error_log.handlers = [*logging.getLogger().handlers]
+
+
+class _Managed(BaseApplication):  # type: ignore[misc]
+    """The settings of gunicorn."""
+
+    def __init__(self, server: Server, owner: int) -> None:
+        self._server, self._owner = server, owner
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings = {
+            "bind": f"fd://{self._server.socket.fileno()}",
+            "workers": self._server.workers,
+            "worker_class": type("Worker", (_Worker,), {"CONFIG_KWARGS": self._server.options}),
+            "worker_tmp_dir": TEMPORARY,
+            "timeout": HANG_S,
+            "backlog": BACKLOG,
+            "control_socket_disable": True,
+            "logger_class": _Log,
+            "loglevel": "warning",
+        }
+        for name, setting in settings.items():
+            self.cfg.set(name, setting)
+
+    def load(self) -> Connections:
+        if self._server.workers == 1:  # it owns the state once the worker that it replaces has ended
+            fcntl.lockf(self._owner, fcntl.LOCK_EX)
+        return self._server.load()
 
 
 def _files_limit() -> int:

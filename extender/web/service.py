@@ -78,9 +78,9 @@ class Service:
         self.cache = ClusterCache(api, self.state, settings, self._pod_bound, controller_namespace)
         self._events = EventWriter(api, time.time)
         self._election = LeaderElection.join(api, lease_namespace, LEASE) if lease_namespace else None
-        self.parts = (self.cache, self._events, self._election)
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, time.time)
         self.app = extender_app(placer, self.telemetry, self.not_ready, limits)
+        self.app.parts = (self.cache, self._events, self._election)
         self.telemetry.watch(
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
             ("advised", "Advised placements not seen yet.", lambda: self.state.advised),

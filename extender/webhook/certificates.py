@@ -200,7 +200,7 @@ class CertificateKeeper:
         both = bundle.certificate + bundle.key
         if self._file.exists() and self._file.read_bytes() == both:
             return
-        fresh = self._file.with_suffix(".new")
+        fresh = self._file.with_suffix(f".{os.getpid()}")  # other workers may write theirs
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(both)

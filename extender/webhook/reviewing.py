@@ -34,8 +34,10 @@ def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
         try:
             return orjson.dumps(review_response(orjson.loads(body), scheduler))
         except (orjson.JSONDecodeError, BadField) as error:
-            log.warning("no review: %s", str(error)[:200])
-            raise BadRequest("not an AdmissionReview of a pod") from error
+            problem = str(error)[:200]
+        # Only raised here, as the traceback of the other error would keep everything parsed until it is collected.
+        log.warning("no review: %s", problem)
+        raise BadRequest("not an AdmissionReview of a pod")
 
     return {"/mutate": mutate}
 

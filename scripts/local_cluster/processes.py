@@ -161,6 +161,8 @@ class Server:
         return float(times.user + times.system)
 
     def kill(self) -> None:
+        """Send SIGKILL to all its processes, as when a container runs out of memory."""
+        self._signal_all(signal.SIGKILL)
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -169,22 +171,24 @@ class Server:
 
     def pause(self) -> None:
         """Send SIGSTOP: it stays but does not answer."""
-        self._signal(signal.SIGSTOP)
+        self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._signal_all(signal.SIGCONT)
 
     def reload(self) -> None:
         """Send SIGHUP, on which many servers reload their configuration."""
-        self._signal(signal.SIGHUP)
+        if pid := self.pid:
+            os.kill(pid, signal.SIGHUP)
 
     def tail(self) -> str:
         text = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if self.log.exists() else ["(no log)"]
         return "\n".join([f"--- {self.log}", *text])
 
-    def _signal(self, number: int) -> None:
+    def _signal_all(self, number: int) -> None:
+        """Send a signal to the process and those that it started, which are in its session."""
         if pid := self.pid:
-            os.kill(pid, number)
+            os.killpg(pid, number)
 
     def _end(self, number: int) -> None:
         record = ProcessRecord.read(self._record_file)

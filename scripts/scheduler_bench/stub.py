@@ -123,7 +123,7 @@ def serve_as_ours(port: int) -> None:
         def get(self, path: str, _: object = None) -> Any:
             return None if path == "/healthz" else partial(answer, path)
 
-    Server(App(Telemetry("stub"), Everything(), lambda: ""), f"127.0.0.1:{port}").run()
+    Server(lambda: App(Telemetry("stub"), Everything(), lambda: ""), f"127.0.0.1:{port}").run()
 
 
 if __name__ == "__main__":

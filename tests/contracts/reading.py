@@ -18,7 +18,8 @@ MODULE_OF = {
     "google-re2": "re2",
     "prometheus-client": "prometheus_client",
     "cyclonedx-python-lib": "cyclonedx",
-    "httptools": "uvicorn",  # its server, which ours extends, uses it
+    "httptools": "uvicorn",  # its server uses it
+    "uvicorn-worker": "uvicorn_worker",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import orjson
+import uvicorn
 
 from extender.web import service
 from extender.web.app import App, BodyLimits, ExtenderTelemetry
@@ -54,6 +55,11 @@ class Client:
         return self.ask("POST", target, data if json is None else orjson.dumps(json))
 
     def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
+        return asyncio.run(self.answer(method, target, body, headers))
+
+    async def answer(
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Response:
         path, _, query = target.partition("?")
         encoded = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
         scope = {
@@ -73,7 +79,7 @@ class Client:
         async def send(message: Mapping[str, Any]) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        await self.app(scope, receive, send)
         start, rest = sent
         headers = {name.decode(): text.decode() for name, text in start["headers"]}
         assert int(headers["content-length"]) == len(rest["body"])
@@ -83,13 +89,20 @@ class Client:
 @contextmanager
 def serving(app: App, address: str = "127.0.0.1:0", **options: Any) -> Iterator[Server]:
     """Serve an application on a thread, on any free port."""
-    server = Server(app, address, **options)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    with socket.socket() as probe:
+    server = Server(lambda: app, address, **options)
+    with worker(server), socket.socket() as probe:
         wait_until(lambda: probe.connect_ex(("127.0.0.1", server.port)) == 0, "a listener", timeout_s=30, every_s=0.01)
-    try:
         yield server
+
+
+@contextmanager
+def worker(server: Server) -> Iterator[None]:
+    """Serve on a thread what a worker process serves."""
+    serving = uvicorn.Server(uvicorn.Config(server.load(), **server.options))
+    thread = threading.Thread(target=serving.run, kwargs={"sockets": [server.socket]})
+    thread.start()
+    try:
+        yield
     finally:
-        server.stop()
+        serving.should_exit = True
         thread.join()

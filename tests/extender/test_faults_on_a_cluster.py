@@ -49,7 +49,8 @@ def failed_calls(url: str) -> float:
 
 
 def resident_bytes(installed: Extender) -> int:
-    return int(psutil.Process(installed.extender.pid).memory_info().rss)
+    first = psutil.Process(installed.extender.pid)
+    return sum(int(each.memory_info().rss) for each in (first, *first.children()))
 
 
 def wait_until_idle(url: str) -> None:

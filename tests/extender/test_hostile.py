@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from flask import request
 
 from extender.pods.pod import read_node
 from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
 from extender.view.cache import MAX_CLOCK_SKEW_S, TimestampingReader
+from extender.web import app as app_module
 from extender.web.app import App, BodyLimits, Telemetry
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app
@@ -199,3 +202,40 @@ def test_unfinished_bodies_hold_limited_memory_and_a_complete_one_is_answered() 
 
     asyncio.run(attack(12))
     asyncio.run(attack(4))  # none is held for the bodies of before
+
+
+def test_large_bodies_take_turns_and_those_that_wait_hold_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parsed body may take thirty times its size. There is memory for eight bodies, so for four that wait."""
+    monkeypatch.setattr(app_module, "MAX_INLINE_BYTES", 500)
+    at_work, most_at_work, may_end = 0, 0, threading.Semaphore(0)
+
+    def post(body: bytes) -> bytes:
+        nonlocal at_work, most_at_work
+        if len(body) > 500:
+            at_work += 1
+            most_at_work = max(most_at_work, at_work)
+            assert may_end.acquire(timeout=20.0)
+            at_work -= 1
+        return body
+
+    client = Client(App(Telemetry("webhook"), {"/echo": post}, lambda: "", BodyLimits(1000, 20.0, 8000)))
+
+    async def attack() -> None:
+        large = [asyncio.create_task(client.answer("POST", "/echo", b"x" * 1000)) for _ in range(6)]
+        assert {(await each).status_code for each in large[4:]} == {503}
+        assert (await client.answer("POST", "/echo", b"x" * 10)).status_code == 200
+        assert not any(each.done() for each in large[:4])
+        may_end.release(4)
+        assert {(await each).status_code for each in large[:4]} == {200}
+        may_end.release()
+        assert (await client.answer("POST", "/echo", b"x" * 1000)).status_code == 200
+
+    asyncio.run(attack())
+    assert most_at_work == 1
+
+
+def test_the_body_of_a_request_for_a_page_is_not_kept() -> None:
+    """Pages may wait for the API server, and would hold it meanwhile."""
+    app = App(Telemetry("web"), {}, lambda: "")
+    app.pages.post("/")(lambda: str(len(request.get_data())))
+    assert Client(app).post("/", b"x" * 10_000).text == "0"

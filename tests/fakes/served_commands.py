@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +18,11 @@ from typing import Any
 import pytest
 
 from extender.cli.main import cli
-from extender.web.server import Part, Server
+from extender.web.server import Server
 from local_cluster.waiting import wait_until
+from placement_bench.worlds import node_json
 from recommender.cli.common import run
+from tests.extender.asgi import worker
 
 Json = Mapping[str, Any]
 Probe = Callable[[Server], None]
@@ -133,6 +138,26 @@ def kubeconfig(folder: Path, **servers: FakeApi) -> Path:
     return file
 
 
+@contextlib.contextmanager
+def running(
+    folder: Path, *command: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], tuple[str, int]]]:
+    """A command as a process beside a fake API server with one node, and the address that it listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = ("127.0.0.1", int(free.getsockname()[1]))
+    with fake_api(nodes=[node_json("a")]) as api, socket.socket() as silent:
+        options = ["--kubeconfig", str(kubeconfig(folder, here=api)), "--address", "{}:{}".format(*address)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "extender", *command, *options], env={**os.environ, **environment}
+        )
+        try:
+            wait_until(lambda: silent.connect_ex(address) == 0, "the server to listen", timeout_s=120, every_s=0.001)
+            yield process, address
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
 def listens(server: Server) -> bool:
     with socket.create_connection(("127.0.0.1", server.port)):
         return True
@@ -141,17 +166,11 @@ def listens(server: Server) -> bool:
 def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | Path) -> None:
     """Run a command until its probe, which is called once its server listens, returns."""
 
-    def serve(server: Server, *parts: Part | None) -> None:
-        thread = threading.Thread(target=run_server, args=(server, *parts))
-        thread.start()
-        try:
+    def serve(server: Server) -> None:
+        with worker(server):
             wait_until(lambda: listens(server), "the server to listen")
             probe(server)
-        finally:
-            server.stop()
-            thread.join()
 
-    run_server = Server.run
     with monkeypatch.context() as patch:
         patch.setattr(Server, "run", serve)
         assert run(cli, [str(each) for each in arguments]) == 0

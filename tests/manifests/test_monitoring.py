@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from local_cluster.installing import documents
 from tests.contracts.metrics import metrics
@@ -77,3 +78,12 @@ def test_the_documented_label_for_the_operator_is_set_on_every_monitor_and_rule(
     (command,) = re.findall(r"kubectl -n kube-system label (?:.*\\\n)*.*", page)
     objects = {f"{each['kind'].lower()}/{each['metadata']['name']}" for each in documents(MANIFESTS / "monitoring")}
     assert set(re.findall(r"[a-z]+/[a-z-]+", command)) == objects
+
+
+def test_only_namespaces_labelled_by_an_administrator_reach_a_port_as_prometheus() -> None:
+    """Whoever creates pods chooses their labels."""
+    files = MANIFESTS.glob("*/network.yaml")
+    policies = [policy for file in files for policy in yaml.safe_load_all(file.read_text())]
+    rules = [rule for policy in policies for rule in policy["spec"]["ingress"]]
+    peers = [peer for rule in rules for peer in rule.get("from", ()) if "prometheus" in str(peer)]
+    assert [peer["namespaceSelector"] for peer in peers] == [{"matchLabels": {"phasewise.dev/metrics": "allowed"}}] * 3

@@ -137,5 +137,5 @@ class FakeReviewApi:
         return {"status": {"allowed": self.allowed}}
 
 
-def client(one: ClusterView, gate: AccessCheck | None = None) -> Client:
-    return Client(dashboard(watch_of(one), Telemetry("web"), gate))
+def client(one: ClusterView, gate: AccessCheck | None = None, *, local: bool = False) -> Client:
+    return Client(dashboard(watch_of(one), Telemetry("web"), gate, local=local))

@@ -17,8 +17,11 @@ from extender.dashboard.pages import (
     AccessCheck,
     Refusal,
 )
+from extender.dashboard.watching import ClusterView
 from recommender.cluster.errors import BadCredentials
-from tests.extender.dashboard.scenes import FakeReviewApi
+from tests.extender.dashboard.scenes import FakeReviewApi, client
+
+EMPTY = ClusterView(now_s=1.0, jobs={}, classes={}, pods={}, nodes={})
 
 
 def check_of(api: FakeReviewApi, now_s: list[float] | None = None) -> AccessCheck:
@@ -120,3 +123,16 @@ def test_without_credentials_of_our_own_a_reader_is_refused_with_the_reason() ->
 
     refusal = check_of(WithoutCredentials()).refusal("Bearer right")  # type: ignore[arg-type]
     assert refusal is not None and (refusal.status, "no token of a service account" in refusal.problem) == (503, True)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((name, 200) for name in ("localhost:8946", "LOCALHOST", "127.0.0.1:8946", "127.0.0.2:80", "[::1]:8946")),
+        *((name, 403) for name in ("evil.example:8946", "127.0.0.1.evil.example", "localhost.evil.example:8946", "")),
+    ],
+)
+def test_with_local_access_a_page_is_only_shown_under_a_name_of_this_machine(host: str, status: int) -> None:
+    """A site whose name was made to mean 127.0.0.1 has its visitor's browser ask for the pages, and may read them."""
+    assert client(EMPTY, local=True).get("/nodes", Host=host, Accept="application/json").status_code == status
+    assert client(EMPTY).get("/nodes", Host=host, Accept="application/json").status_code == 200

@@ -19,7 +19,7 @@ from tests.extender.missing.stage import Json, Stage, Symptom
 @contextlib.contextmanager
 def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
     running = Service(stage.api, Settings(), lease_namespace=lease_namespace)
-    parts = [part for part in running.parts if part is not None]
+    parts = [part for part in running.app.parts if part is not None]
     for part in parts:
         part.start()
     try:

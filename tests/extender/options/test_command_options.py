@@ -147,6 +147,7 @@ def max_body_mib(stage: Stage) -> None:
 def filter_to_best(stage: Stage) -> None:
     def passed(server: Server, _: FakeApi) -> list[str]:
         body = orjson.dumps({"Pod": worlds_pod("p"), "NodeNames": ["n0", "n1"]})
+        wait_until(lambda: stage.get(server, "/readyz") == 200, "the nodes to be known")
         with urllib3.PoolManager() as pool:
             answer = pool.request("POST", f"http://127.0.0.1:{server.port}/filter", body=body, retries=False)
         names: list[str] = answer.json()["NodeNames"]
