@@ -34,7 +34,7 @@ from recommender.engine.situation import DOUBTS, NO_DOUBT, Situation, assess
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.kernels.histogram import DAY_S
-from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
+from recommender.kernels.samples import LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import DEFAULT_INTERVAL_S, Estimate, HistogramAggregate
@@ -474,5 +474,5 @@ class Engine:
                 return
             given = self.groups.arrays.given[slot]
             if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
-                fleet.arrays.free_cpu_cores[member.slot] = given[CPU] / HEADROOM
+                fleet.arrays.free_cpu_cores[member.slot] = given[CPU] / LIMIT_HEADROOM
                 fleet.foresight.follow_own_use(member.slot, given[CPU])

@@ -16,8 +16,8 @@ from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, TOO_MANY_VIOLATIONS, Situation
 from recommender.kernels.group_demand import YOUNG_HEADROOM
-from recommender.kernels.samples import HEADROOM
-from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray, in_either
+from recommender.kernels.samples import LIMIT_HEADROOM
+from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, in_either
 from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
@@ -108,11 +108,12 @@ def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 def _room_to_show(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Give CPU that can be held back some headroom, and try more while demand is censored.
 
-    Use at a limit, or at the request on a full node, neither violates nor shows what is wanted. A published target that
-    stays has its headroom already.
+    Use at a limit, or at the request on a full node, neither violates nor shows what is wanted. What was seen before
+    may come again as it was, so it needs the headroom of use.
     """
-    shows, fresh = s.groups.applied & ~s.evicts, s.groups.cpu_limit_follows & ~s.keeps_published[:, CPU]
-    more = np.fmax(s.headroom_cpu_cores, np.where(fresh, HEADROOM * target[:, CPU], np.nan))
+    shows = s.groups.applied & ~s.evicts
+    foreseen = s.groups.cpu_limit_follows & s.from_experience & ~(s.keeps_published | s.as_default)[:, CPU]
+    more = np.fmax(s.headroom_cpu_cores, np.where(foreseen, LIMIT_HEADROOM * target[:, CPU], np.nan))
     return _at_least(target, np.where(shows, np.fmax(more, s.probe_cpu_cores), np.nan), CPU)
 
 
@@ -143,11 +144,12 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     An unseen peak of memory kills there, and after a kill the default's target has a margin above the bump. Only enough
     earlier runs of the class can rule out a peak; a quiet half day cannot. Too low a CPU limit holds a training back
     for as long as nobody sees it, unless its own past or such runs tell what comes; so does a request on a full node.
+    What is no violation is enough of CPU.
     """
     keeps = np.column_stack([s.cpu_needs_experience, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
     default, upper = s.groups.default_estimate[:, TARGET], s.groups.default_estimate[:, UPPER]
     would_shrink = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S)[:, np.newaxis] | (s.groups.requests > upper)
-    floor = np.where(would_shrink, default, np.fmax(s.groups.requests, default))
+    floor = np.where(would_shrink, default / (VIOLATION_TOLERANCE, 1.0), np.fmax(s.groups.requests, default))
     return np.where(keeps, np.fmax(target, np.where(np.isnan(target), np.nan, floor)), target)
 
 

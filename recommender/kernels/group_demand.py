@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
-from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
+from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
 
 PROBE_FACTOR = 2.0
 """CPU as a multiple of the request while demand is censored."""
@@ -83,7 +83,7 @@ def demand_of_groups(
         if c.censored_samples[slot] >= MIN_CENSORED_SAMPLES:
             largest[PROBE, group] = np.fmax(largest[PROBE, group], PROBE_FACTOR * c.requests[slot, 0])
         if limit_follows[group] or c.tested[slot]:
-            headroom = HEADROOM * c.free_cpu_cores[slot]
+            headroom = c.free_cpu_cores[slot] * (LIMIT_HEADROOM if limit_follows[group] else HEADROOM)
             largest[HEADROOM_CORES, group] = np.fmax(largest[HEADROOM_CORES, group], headroom)
         counts[UNFORESEEN, group] += (limit_follows[group] or c.withheld[slot]) and not c.foreseen[slot]
         peak_cores = np.fmax(c.cycle_cpu_cores[slot, 0], c.cycle_cpu_cores[slot, 1])

@@ -18,8 +18,9 @@ MIN_CENSORED_SAMPLES, AT_LIMIT = 4, 2
 """Consecutive censored samples from which on more is tried, fewer may be chance; each at a limit counts as so many.
 Nodes enforce limits, but requests only while they are full."""
 
-HEADROOM = 1.06
-"""CPU as a multiple of the latest uncensored use: steady use with some noise is then no censored use."""
+HEADROOM, LIMIT_HEADROOM = 1.06, 1.1
+"""CPU as a multiple of the latest uncensored use: steady use with some noise is then no censored use. The second is for
+limits, which cut off each peak within a sample."""
 
 FREE_DECAY, SAME_STAGE_SHARE = 0.99, 0.7
 """Decay per sample, of every kind, of the use seen with room: what was enough a while ago proves nothing now. Use of

@@ -19,7 +19,10 @@ DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 
 
 def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
-    """Derive the rules of a container name; `declared` is what the owner's pod template requests."""
+    """Derive the rules of a container name; `declared` is what the owner's pod template requests.
+
+    While no pod is live, the next one will be like the last.
+    """
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
     advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
@@ -32,13 +35,13 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
             or any(_needs_eviction(vpa, pod) for pod in live)
             or (evictable and any(_is_refused(pod) for pod in live))
         ),
-        limits_follow=limit_follows(vpa, live, container, MEMORY),
+        limits_follow=limit_follows(vpa, live or pods, container, MEMORY),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(sharing_policy(vpa)),
         evictable=evictable,
-        cpu_limit_follows=limit_follows(vpa, live, container, CPU),
+        cpu_limit_follows=limit_follows(vpa, live or pods, container, CPU),
         declared_bytes=declared[MEMORY],
     )
 

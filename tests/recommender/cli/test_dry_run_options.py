@@ -17,7 +17,7 @@ from tests.fakes.command_line import CommandResult
 
 Phasewise = Callable[..., CommandResult]
 
-RUNS, SAMPLES = 4, 30
+RUNS, SAMPLES = 7, 30
 CLUSTER_OPTIONS = {
     "--apply-delay": ("10m",),
     "--apply": ("recreate",),

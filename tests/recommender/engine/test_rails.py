@@ -19,7 +19,7 @@ from recommender.engine.situation import (
     SILENT,
     TOO_MANY_VIOLATIONS,
 )
-from recommender.kernels.samples import HEADROOM
+from recommender.kernels.samples import LIMIT_HEADROOM
 from tests.recommender.engine.situations import HISTORY, NOW_S, Row, situation
 from tests.recommender.engine.worked import GIB, NOTHING
 
@@ -131,19 +131,22 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "CPU that could be held back has headroom above the use seen": (
         {"headroom_cpu_cores": 0.6}, [0.6, 1.5], ["room to show"],
     ),
-    "where the CPU limit follows, the forecast has headroom as well": (
-        {"cpu_limit_follows": True}, [0.5 * HEADROOM, 1.5], ["room to show"],
+    "where the CPU limit follows, what was seen before has headroom as well": (
+        {"cpu_limit_follows": True, "from_experience": True}, [0.5 * LIMIT_HEADROOM, 1.5], ["room to show"],
+    ),
+    "a forecast has its own": (
+        {"cpu_limit_follows": True}, [0.5, 1.5], [],
     ),
     "a published target that stays gets no further headroom": (
-        {"cpu_limit_follows": True, "keeps_published_cpu": True, "wanted": (0.54, 1.5 * GIB),
+        {"cpu_limit_follows": True, "from_experience": True, "keeps_published_cpu": True, "wanted": (0.54, 1.5 * GIB),
          "published": (0.54, 1.5 * GIB)},
         [0.54, 1.5], [],
     ),
     "CPU that could be held back falls no sooner than the default recommender's while nothing tells what comes": (
         {"cpu_needs_experience": True, "requests": (1.9, 1.5 * GIB)}, [1.9, 1.5], ["limit"],
     ),
-    "such CPU above the upper bound falls to the default target": (
-        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6, 1.5], ["limit"],
+    "such CPU above the upper bound falls to what is enough of the default target": (
+        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6 / 1.05, 1.5], ["limit"],
     ),
     "memory rises at once": (
         {"published": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],

@@ -22,7 +22,7 @@ from recommender.engine.situation import (
     assess,
 )
 from recommender.kernels.group_demand import PROBE_FACTOR, YOUNG_HEADROOM
-from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
+from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.records import CPU, UNKNOWN_PHASE
 from tests.recommender.engine.worked import CYCLE, GIB, NOW_S, World
 
@@ -288,7 +288,9 @@ def test_headroom_is_kept_where_cpu_could_be_held_back() -> None:
     for group, tested in ((0, False), (1, True), (2, False)):
         world.add(group, free_cpu_cores=0.5, tested=tested)
     world.groups.cpu_limit_follows[2] = True
-    np.testing.assert_array_equal(situation_of(world).headroom_cpu_cores, [np.nan, 0.5 * HEADROOM, 0.5 * HEADROOM])
+    np.testing.assert_array_equal(
+        situation_of(world).headroom_cpu_cores, [np.nan, 0.5 * HEADROOM, 0.5 * LIMIT_HEADROOM]
+    )
 
 
 def test_experience_is_needed_where_cpu_could_be_or_was_held_back() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import ContainerArrays
 from recommender.kernels import group_demand as kernel
-from recommender.kernels.samples import HEADROOM, MIN_CENSORED_SAMPLES
+from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
 GROUPS, STEP_S, NOW_S, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE = 4, 10.0, 1000.0, 5, -1, 1.05
@@ -87,10 +87,11 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
         numbers(owner, experienced),
         numbers(owner, (limit_follows[owner] | c.withheld) & ~c.foreseen),
     ]
+    headroom = np.where(limit_follows[owner], LIMIT_HEADROOM, HEADROOM)
     peaks = [
         c.used[:, MEMORY],
         np.where(censored, kernel.PROBE_FACTOR * c.requests[:, CPU], np.nan),
-        np.where(limit_follows[owner] | c.tested, HEADROOM * c.free_cpu_cores, np.nan),
+        np.where(limit_follows[owner] | c.tested, headroom * c.free_cpu_cores, np.nan),
         np.fmax.reduce(c.cycle_cpu_cores, axis=1),
         c.least_bytes,
     ]

@@ -103,7 +103,8 @@ class Live:
         before = self.view.running.get(name)
         mode = "Recreate" if self._rules.recreates else "InPlaceOrRecreate"
         vpa = before[0] if before else read_vpa(a_vpa(name, updatePolicy={"updateMode": mode}))
-        return vpa, SelectedPods([pod], {pod.uid: series.workload})
+        declared = {"main": amounts_of(self._traces[number].declared[0])}
+        return vpa, SelectedPods([pod], {pod.uid: series.workload}, declared=declared)
 
 
 def name_of(number: int) -> str:

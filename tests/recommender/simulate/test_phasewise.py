@@ -53,12 +53,12 @@ def test_the_same_traces_give_the_same_allocations_bit_for_bit(bundled: PhaseMod
 
 
 def test_a_waiting_run_has_what_its_class_needs_before_its_first_sample(bundled: PhaseModel) -> None:
-    """CPU from the second run on; memory once three runs have ended."""
-    traces = [Trace(one.series, 0) for one in runs(5)]
+    """CPU from the second run on; memory, whose limit follows, once six runs have ended."""
+    traces = [Trace(one.series, 0) for one in runs(8)]
     at_start = [outcome.amounts[0] for outcome in played(traces, bundled, resizes_waiting=True)[0]]
-    assert [cpu_cores < 1.0 for cpu_cores, _ in at_start] == [False, True, True, True, True]
-    assert [memory_bytes < 4.0 * GIB for _, memory_bytes in at_start] == [False, False, False, True, True]
-    assert [outcome.amounts[0] for outcome in played(traces, bundled)[0]] == [(1.0, 4.0 * GIB)] * 5
+    assert [cpu_cores < 1.0 for cpu_cores, _ in at_start] == [False, *[True] * 7]
+    assert [memory_bytes < 4.0 * GIB for _, memory_bytes in at_start] == [*[False] * 6, True, True]
+    assert [outcome.amounts[0] for outcome in played(traces, bundled)[0]] == [(1.0, 4.0 * GIB)] * 8
 
 
 TRAIN, EVALUATE = 0.12, 0.95
@@ -90,15 +90,15 @@ def test_cpu_is_low_while_an_epoch_trains_and_raised_before_it_evaluates(bundled
 
 
 def test_a_run_with_a_large_input_gets_more_memory_than_one_of_unknown_size(bundled: PhaseModel) -> None:
-    """Memory of five runs grew with their input; the sixth has the largest input, or one of unknown size."""
-    sized = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(6))]
+    """Memory of six runs grew with their input; the seventh has the largest input, or one of unknown size."""
+    sized = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(7))]
     grown = [
         Trace(replace(one.series, usage=one.series.usage * [1.0, 1 + number]), one.first)
         for number, one in enumerate(sized)
     ]
     last = grown.pop()
     large, unknown = (
-        played([*grown, with_facts(last, RunFacts(input_size=size))], bundled)[0][-1] for size in (6e4, math.nan)
+        played([*grown, with_facts(last, RunFacts(input_size=size))], bundled)[0][-1] for size in (7e4, math.nan)
     )
     assert max(memory for _, memory in large.amounts) > max(memory for _, memory in unknown.amounts)
 
