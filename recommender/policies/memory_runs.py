@@ -123,7 +123,8 @@ class MemoryOfRuns(SlotArrays):
 class ClassMemory:
     """Memory of the latest runs of a class, oldest first, the fields of `RunMemory` as arrays.
 
-    Light runs (see `evidence`) bound nothing, except where one was killed: only a kubelet reports that.
+    Light runs (see `evidence`) bound no peak, except where one was killed: only a kubelet reports that. Their rises
+    count, at the few ages that they reached: at most, they leave a run the peak of its class for so long.
     """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
@@ -179,7 +180,11 @@ class ClassMemory:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.
             peaks_bytes = np.clip(scaled, peaks_bytes.min() / MAX_EXTRAPOLATION, MAX_EXTRAPOLATION * peaks_bytes.max())
-        rises = np.array([_bound(column[column > 0], target_kills) for column in self.rises[counts].T])
+        every, of_longer = (
+            np.array([_bound(column[column > 0], target_kills) for column in rises.T])
+            for rises in (self.rises, self.rises[counts])
+        )
+        rises = np.maximum(every, of_longer)
         return MemoryBounds(ended, _bound(peaks_bytes, target_kills), rises, by_input=by_input)
 
 
