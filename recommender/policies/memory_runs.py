@@ -152,7 +152,8 @@ class MemoryOfRuns(SlotArrays):
 class ClassMemory:
     """Memory of the latest runs of a class, oldest first, the fields of `RunMemory` as arrays.
 
-    Light runs (see `evidence`) bound nothing, except where one was killed: only a kubelet reports that.
+    Light runs (see `evidence`) bound no peak, except where one was killed: only a kubelet reports that. Their rises
+    count, at the few ages that they reached: at most, they leave a run the peak of its class for so long.
     """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
@@ -191,16 +192,21 @@ class ClassMemory:
 
     def largest_bytes(self, declared_bytes: float) -> float:
         """Largest known peak of runs of this kind; 0 without any."""
-        return float(self.peaks_bytes[self._of_kind(declared_bytes)].max(initial=0.0))
+        return float(self.peaks_bytes[self._of_kind(declared_bytes) & self._counts()].max(initial=0.0))
+
+    def _counts(self) -> BoolArray:
+        """bool (n,): runs that were long enough to tell their peak, or killed."""
+        counts: BoolArray = ~is_light(self.durations_s) | self.killed
+        return counts
 
     def _of_kind(self, declared_bytes: float) -> BoolArray:
         """bool (n,): runs that tell about one with this declared memory."""
-        apart = np.abs(np.log(self.declared_bytes / declared_bytes)) > math.log(MAX_DECLARED_RATIO)
-        counts: BoolArray = (~is_light(self.durations_s) | self.killed) & ~apart
-        return counts
+        of_kind: BoolArray = ~(np.abs(np.log(self.declared_bytes / declared_bytes)) > math.log(MAX_DECLARED_RATIO))
+        return of_kind
 
     def _bound(self, run: NextRun) -> MemoryBounds:
-        input_size, counts = run.input_size, self._of_kind(run.declared_bytes)
+        input_size, of_kind = run.input_size, self._of_kind(run.declared_bytes)
+        counts = of_kind & self._counts()
         known = counts & ~np.isnan(self.input_sizes)
         with_input = 0 if math.isnan(input_size) else int(np.count_nonzero(known & ~self.killed))
         too_large = with_input >= MIN_RUNS and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
@@ -216,8 +222,11 @@ class ClassMemory:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.
             peaks_bytes = np.clip(scaled, peaks_bytes.min() / MAX_EXTRAPOLATION, MAX_EXTRAPOLATION * peaks_bytes.max())
-        rises = np.array([_bound(column[column > 0], run) for column in self.rises[counts].T])
-        return MemoryBounds(ended, _bound(peaks_bytes, run), rises, by_input=by_input)
+        every, of_longer = (
+            np.array([_bound(column[column > 0], run) for column in rises.T])
+            for rises in (self.rises[of_kind], self.rises[counts])
+        )
+        return MemoryBounds(ended, _bound(peaks_bytes, run), np.maximum(every, of_longer), by_input=by_input)
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:

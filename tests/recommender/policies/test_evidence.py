@@ -76,6 +76,17 @@ def test_one_tiny_run_with_a_huge_peak_moves_nothing_unless_it_was_killed() -> N
     assert memory.bounds(NextRun(0.01)).peak_bytes > 4 * GIB, "only a kubelet reports a kill"
 
 
+def test_the_rises_of_a_tiny_run_leave_others_the_peak_of_their_class_for_as_long_as_it_lasted() -> None:
+    """Another short run may rise as fast."""
+    memory = ClassMemory([GOOD] * 30)
+    before = memory.bounds(0.01)
+    memory.add(TINY._replace(rises=np.where(np.arange(AGES) < 3, 1e4, 0.0)))
+    after = memory.bounds(0.01)
+    assert after.peak_bytes == before.peak_bytes
+    assert (after.rises[:3] > 1e4).all()
+    np.testing.assert_array_equal(after.rises[3:], before.rises[3:])
+
+
 def test_a_flood_of_tiny_runs_neither_moves_nor_displaces_the_cpu_of_a_class() -> None:
     runs, start = ClassRuns([curve(2.0, 6 * HOUR_S)] * 30), Progress(None, 0.0, 0.0)
     before, expected = runs.forecast(start, 60.0, 600.0), runs.expected()
