@@ -201,8 +201,9 @@ class ClassMemory:
 
     def _of_kind(self, declared_bytes: float) -> BoolArray:
         """bool (n,): runs that tell about one with this declared memory."""
-        of_kind: BoolArray = ~(np.abs(np.log(self.declared_bytes / declared_bytes)) > math.log(MAX_DECLARED_RATIO))
-        return of_kind
+        declared, most = self.declared_bytes, MAX_DECLARED_RATIO
+        apart: BoolArray = (declared > most * declared_bytes) | (declared_bytes > most * declared)
+        return ~apart
 
     def _bound(self, run: NextRun) -> MemoryBounds:
         input_size, of_kind = run.input_size, self._of_kind(run.declared_bytes)

@@ -79,9 +79,9 @@ def test_one_tiny_run_with_a_huge_peak_moves_nothing_unless_it_was_killed() -> N
 def test_the_rises_of_a_tiny_run_leave_others_the_peak_of_their_class_for_as_long_as_it_lasted() -> None:
     """Another short run may rise as fast."""
     memory = ClassMemory([GOOD] * 30)
-    before = memory.bounds(0.01)
+    before = memory.bounds(NextRun(0.01))
     memory.add(TINY._replace(rises=np.where(np.arange(AGES) < 3, 1e4, 0.0)))
-    after = memory.bounds(0.01)
+    after = memory.bounds(NextRun(0.01))
     assert after.peak_bytes == before.peak_bytes
     assert (after.rises[:3] > 1e4).all()
     np.testing.assert_array_equal(after.rises[3:], before.rises[3:])
