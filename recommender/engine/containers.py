@@ -217,11 +217,15 @@ class Containers:
         self.memory.reset(member.slot)
 
     def remove(self, gone: Iterable[Instance]) -> None:
-        """Remove containers once their histograms are up to date, and free their slots."""
+        """Remove containers once their histograms are up to date, and free their slots.
+
+        Where samples count once a minute, those since the last look do not: nobody looks again.
+        """
         for instance in gone:
             member = self.members.pop(instance, None)
             if member is not None:
-                self.update_history(slots_of([member]))
+                if not member.history.sample_interval_s:
+                    self.update_history(slots_of([member]))
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)

@@ -365,7 +365,7 @@ class Engine:
         asked_s, days = groups.default_asked_s[slots], groups.history_days[slots]
         asked_before_s = now_s - np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * days)
         this_minute_s = now_s - now_s % DEFAULT_INTERVAL_S
-        due = slots[np.where(evicts[slots] & (days > 0.0), asked_s < this_minute_s, asked_s <= asked_before_s)]
+        due = slots[np.where(evicts[slots], asked_s < this_minute_s, asked_s <= asked_before_s)]
         if len(due):
             self._update_histories(due.tolist())
             self.groups.query_default(due, now_s)

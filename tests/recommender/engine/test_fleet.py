@@ -441,6 +441,18 @@ def test_a_removed_container_leaves_all_its_samples_in_the_history() -> None:
     assert history.confidence() == alone.confidence()
 
 
+def test_where_a_sample_a_minute_counts_those_since_the_last_look_are_gone_with_the_container() -> None:
+    """A look after 21 s, when nothing has been counted before, counts one sample."""
+    history = HistogramSession()
+    history.sample_interval_s = 60.0
+    fleet = Fleet(MODEL, 1.0, 20, lambda _: NewContainer(None, history))
+    feed(fleet, A, random_use(8, 21))
+    fleet.update_history(np.array([fleet.members[A].slot]))
+    feed(fleet, A, random_use(8, 15), start_s=60.0)
+    fleet.remove([A])
+    assert history.samples == 2, "the first cell and the latest of its minute"
+
+
 @pytest.mark.parametrize("gap", [1, 15, 60], ids=["within the kept rows", "up to their end", "beyond"])
 def test_a_gap_leaves_all_samples_in_the_history(gap: int) -> None:
     history, alone, usage = HistogramSession(), HistogramSession(), random_use(8, 60)
