@@ -163,7 +163,7 @@ def read_job(raw: Fields) -> MovingJob:
         read_key(metadata),
         metadata.required("uid"),
         metadata.text("resourceVersion"),
-        _class_of(workload, spec.child("template").child("metadata").string_map("labels")),
+        _class_of(workload, spec.child("template")),
         _obstacle(spec),
         workload.finished or workload.deleting or spec.flag("suspend"),
         (("Job", workload.key.name), *(((owner.kind, owner.name),) if (owner := workload.owner) else ())),
@@ -172,11 +172,12 @@ def read_job(raw: Fields) -> MovingJob:
     )
 
 
-def _class_of(workload: Workload, labels: Mapping[str, str]) -> str:
+def _class_of(workload: Workload, template: Fields) -> str:
     above = [Workload(workload.owner.kind, ObjectKey(workload.key.namespace, workload.owner.name), "", "", {}, {}, None,
                       None)] if workload.owner else []  # fmt: skip
-    of_template = read_pod({"metadata": {"name": workload.key.name, "labels": labels}})
-    return workload_class(of_template, [workload, *above])
+    metadata = {"name": workload.key.name, "labels": template.child("metadata").string_map("labels")}
+    pod = read_pod({"metadata": metadata, "spec": {"containers": template.child("spec").raw.get("containers", [])}})
+    return workload_class(pod, [workload, *above])
 
 
 def _obstacle(spec: Fields) -> str:

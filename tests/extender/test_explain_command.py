@@ -82,8 +82,8 @@ def test_a_bound_pod_as_printed_by_kubectl_is_judged_on_all_nodes(dump: Path, tm
 def test_the_order_of_several_dumps_does_not_matter_and_jobs_in_them_tell_the_class_of_their_pods(
     dump: Path, tmp_path: Path
 ) -> None:
-    owners = [{"kind": "CronJob", "name": "late", "uid": "c", "controller": True}]
-    job = {"kind": "Job", "metadata": {"namespace": "team", "name": "run-17", "uid": "j", "ownerReferences": owners}}
+    labels = {"phasewise.dev/workload": "late"}
+    job = {"kind": "Job", "metadata": {"namespace": "team", "name": "run-17", "uid": "j", "labels": labels}}
     jobs = tmp_path / "jobs.json"
     jobs.write_text(json.dumps({"items": [job]}))
     new = pod_json("new")

@@ -119,14 +119,6 @@ def test_a_connection_is_kept_and_answers_consecutive_requests_without_delay(con
     assert time.monotonic() - began_s < 0.4, "with 40 ms between two writes it would be 0.8 s"
 
 
-def test_head_and_body_are_sent_together(connect: Connect) -> None:
-    """Else a caller would be woken twice."""
-    connection = connect()
-    for _ in range(20):
-        connection.sendall(REQUEST)
-        assert connection.recv(65536).endswith(b"\r\n\r\nbody")
-
-
 def test_requests_in_one_piece_in_pieces_pipelined_or_of_http_1_0_get_the_same_answers(connect: Connect) -> None:
     connection = connect()
     connection.sendall(REQUEST[:-2])
