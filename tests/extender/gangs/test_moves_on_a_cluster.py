@@ -91,7 +91,7 @@ def job(name: str, namespace: str, nodes: SimulatedNodes, spec: Json) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"phasewise.dev/workload": name}},
         "spec": {"template": pod, "podFailurePolicy": IGNORES_EVICTIONS, "backoffLimit": 0},
     }
 
