@@ -110,7 +110,7 @@ def test_a_scrape_of_the_webhook_has_the_calls_of_both_workers(tmp_path: Path) -
     counters.mkdir()
     with running(tmp_path, "webhook", PROMETHEUS_MULTIPROC_DIR=str(counters)) as (process, address):
         wait_until(lambda: answers(address, tls=True), "an answer")
-        assert len(workers(process)) == 2
+        wait_until(lambda: len(workers(process)) == 2, "two workers")
         for _ in range(20):  # of a connection each, so that both get some
             answers(address, "/nowhere", tls=True)
         wait_until(lambda: len(list(counters.glob("counter_*"))) == 2, "both to count")
