@@ -236,7 +236,7 @@ class Engine:
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, before, report)
-                    self._shares.place(instance, running, self._declared_cores(running.group), now_s)
+                    self._shares.place(instance, running, self.groups.declared(running.group)[CPU], now_s)
                 self._place(instance)
         for instance in sorted(self._deferred - changed.keys()):
             self._measure_resize(instance, now_s, report)
@@ -418,7 +418,7 @@ class Engine:
                 with report.guard(member.instance):
                     if running is not None:
                         killed = member.instance in self._kills.learned
-                        declared_bytes = self._declared_bytes(running)
+                        declared_bytes = self.groups.declared(running.group)[MEMORY]
                         report.runs += learn_finished_run(
                             self.classes, self.fleet, member, running, now_s, declared_bytes, killed=killed
                         )
@@ -426,14 +426,6 @@ class Engine:
             self.fleet.remove(gone)
             self.lead_time.keep_only(self.running)
             self.groups.leave(gone)
-
-    def _declared_bytes(self, running: Running) -> float:
-        slot = self.groups.slots.get(running.group)
-        return math.nan if slot is None else float(self.groups.arrays.declared_bytes[slot])
-
-    def _declared_cores(self, group: Group) -> float:
-        slot = self.groups.slots.get(group)
-        return math.nan if slot is None else float(self.groups.arrays.declared_cores[slot])
 
     # -- callbacks -------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import DEFAULT_INTERVAL_S, HistogramAggregate, HistogramSession
-from recommender.records import CPU, MEMORY, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray
 from recommender.slots import take_slot
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,12 @@ class Groups:
         self.history[slot].sample_every(DEFAULT_INTERVAL_S if rules.evicts else 0.0)
         for name in _RULES:
             getattr(self.arrays, name)[slot] = getattr(rules, name)
+
+    def declared(self, group: Group) -> Amounts:
+        """Cores and bytes that the owner of a group declares; NaN where that is unknown."""
+        if (slot := self.slots.get(group)) is None:
+            return math.nan, math.nan
+        return float(self.arrays.declared_cores[slot]), float(self.arrays.declared_bytes[slot])
 
     def remove(self, group: Group) -> None:
         """Forget a group and free its slot."""

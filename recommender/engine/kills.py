@@ -78,7 +78,8 @@ class Kills:
                 duration_s = float(self._fleet.ages_s(slots_of([member]), now_s)[0])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
                 left = self._fleet.memory.killed_run(member.slot, needed_bytes)
-                left = left._replace(input_size=input_size, duration_s=duration_s, declared_bytes=self._declared(kill))
+                left = left._replace(input_size=input_size, duration_s=duration_s)
+                left = left._replace(declared_bytes=self._groups.declared(kill.group)[MEMORY])
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def apply(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
@@ -110,14 +111,10 @@ class Kills:
                 if kill.instance not in self._groups.instances[slot] and kill.instance not in self._fleet.members:
                     self._groups.leave([kill.instance])  # gone already: no later step would close its session
 
-    def _declared(self, kill: Kill) -> float:
-        slot = self._groups.slots.get(kill.group)
-        return math.nan if slot is None else float(self._groups.arrays.declared_bytes[slot])
-
     def _known_bytes(self, slot: int) -> float:
         """What is known to be enough for a group: what its owner declares, and the largest peak of its class."""
         group, workload = self._groups.by_slot[slot], self._groups.workload[slot]
-        declared_bytes, peak_bytes = float(self._groups.arrays.declared_bytes[slot]), 0.0
+        declared_bytes, peak_bytes = self._groups.declared(group)[MEMORY], 0.0
         if workload is not None:
             runs = self._classes.runs(WorkloadKey(group.namespace, workload), group.container)
             peak_bytes = runs.memory.largest_bytes(declared_bytes)
