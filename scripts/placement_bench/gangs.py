@@ -124,11 +124,11 @@ def judge_bindings(bound: Sequence[Bound], began_s: float) -> Repetition:
 
 STREAM_NODES, STREAM_CPU = 4, "16"
 STREAM_POD, LARGE, SMALL = (4.0, 2.0**30), (13.0, 2.0**30), (0.5, 2.0**30)
-"""Three pods of the stream leave four cores of a node; the large gang of four needs thirteen on each."""
+"""Four pods of the stream fill a node, of which a pod of the large gang of four needs thirteen cores."""
 
-PENDING, RUNS_FOR_S, BEFORE_S, AFTER_S, AT_MOST_S = 6, (5, 20), 10.0, 5.0, 120.0
-"""Pods of the stream that are always pending; seconds that one runs, until the large gang comes, until then the small
-one does, and that both are watched."""
+PENDING, RUNS_FOR_S, BEFORE_S, AFTER_S = 6, (5, 20), 5.0, 5.0
+"""Pods of the stream that are always pending; seconds that one runs, until the large gang comes, and then until the
+small one does."""
 
 KEEP_AFTER = "10s"
 
@@ -144,15 +144,18 @@ class BesideStream:
     pods_per_minute: float
 
 
-def run_stream(bench: Bench, nodes: SimulatedNodes, seed: int, who: Contender, keep_after: str) -> BesideStream:
-    """Run the default scheduler, for which pods of a gang are like any, or ours with `--keep-after`."""
+def run_stream(
+    bench: Bench, nodes: SimulatedNodes, seed: int, who: Contender, keep_after: str, watch_s: float
+) -> BesideStream:
+    """Run the default scheduler, for which pods of a gang are like any, or ours with `--keep-after`. It ends when both
+    gangs are bound, at most `watch_s` after the large one has come."""
     stream = Stream(bench, nodes, who.scheduler, random.Random(seed))  # noqa: S311
     gangs = {
         bench.namespace(): gang for gang in (("large", 4, LARGE, BEFORE_S), ("small", 2, SMALL, BEFORE_S + AFTER_S))
     }
     waited, began_s, now_s = dict[str, float](), time.monotonic(), 0.0
     with _scheduling(bench, who, "--keep-after", keep_after):
-        while now_s < BEFORE_S + AT_MOST_S and len(waited) < len(gangs):
+        while now_s < BEFORE_S + watch_s and len(waited) < len(gangs):
             now_s = time.monotonic() - began_s
             stream.top_up()
             for namespace, (name, size, needs, comes_s) in gangs.items():

@@ -299,12 +299,14 @@ def test_below_capacity_the_lowest_peak_is_chosen_and_without_histories_the_smal
 
 def test_a_small_run_covers_all_rows(borrowed: Cluster, tmp_path: Path) -> None:
     sizes = ["--pods", "6", "--burst-nodes", "3", "--jobs", "3", "--group", "2", "--every", "10", "--nodes", "2"]
-    sizes += ["--seeds", "1", "--speed", "32", "--repetitions", "1", "--clusters", "2"]
+    sizes += ["--seeds", "1", "--speed", "32", "--repetitions", "1", "--watch", "3", "--clusters", "2"]
     done = invoke(NAME, *sizes, "--json", str(tmp_path / "r.json"), on=borrowed)
     assert done.exit_code == 0, done.output
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [row["pods"] for row in read["burst"]] == [6] * 2
     assert all(len(play["runs"]) == 3 for play in read["plays"])
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
+    assert [row["title"].startswith("Phasewise") for row in read["streams"]] == [False, True, True]
+    assert all(row["pods_per_minute"] > 0.0 for row in read["streams"])
     assert [row["title"].split(",")[0] for row in read["choices"]] == ["histories", *["no histories"] * 3]
     assert [row["lowest"] + row["smallest"] for row in read["choices"][1:]] == [2, 2, 2]
