@@ -169,6 +169,7 @@ def test_a_controller_that_only_plans_moves_may_write_its_plans_on_profiles_and_
     assert role["rules"] == [
         {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["list", "watch"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list", "watch"]},
         {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["patch"]},
     ]
 
