@@ -212,6 +212,7 @@ class Containers:
         self.arrays.start_cell[member.slot] = int(started_s // self.step_s)
         self.arrays.started_s[member.slot] = started_s
         self.arrays.class_queried_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
+        self.arrays.censored_samples[member.slot], self.arrays.censored_cpu_cores[member.slot] = 0, np.nan
         self.arrays.withheld[member.slot] = False
         self.curves.reset(member.slot)
         self.memory.reset(member.slot)

@@ -19,12 +19,14 @@ from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import TargetRef, Vpa, json_of
 from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
 from recommender.cluster.vpas.status import Condition, same_status, status_of
+from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
+from recommender.cluster.workloads.ownership import Ref
 from recommender.cluster.workloads.waiting_pods import Change
 from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import CPU, ContainerKey, ContainerRecommendation, Sample
+from recommender.records import CPU, RESOURCES, ContainerKey, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -152,14 +154,16 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
     vpa = workload.vpa
     repeats = workload.kind == "Job" and math.isfinite(workload.next_run_after_s) and workload.per_run != "VPA"
     kind = "CronJob" if repeats else workload.kind
-    return Vpa(
+    target = TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.vpa_name)
+    scaler = Scaler(key, Ref.of(target), frozenset({(ALL, RESOURCES[CPU])}))
+    found = Vpa(
         key=key,
         uid=f"vpa-{key}",
         generation=1,
         created_s=0.0,
         labels={},
         annotations={},
-        target=TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.vpa_name),
+        target=target,
         update_mode=vpa.update_mode,
         recommenders=(NAME,),
         policies=(vpa.policy,),
@@ -167,6 +171,7 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
         status_json=status_json,
         resource_version=resource_version,
     )
+    return found if workload.horizontal is None else left_alone(found, [scaler])
 
 
 def _pod_of(workload: Workload, pod: Pod) -> ApiPod:

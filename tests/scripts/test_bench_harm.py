@@ -124,6 +124,13 @@ def test_the_view_of_a_simulated_cluster_shows_its_state() -> None:
     assert (pending.reason, pending.since_s) == (DEFERRED, START_S)
 
 
+def test_the_view_leaves_alone_what_a_horizontal_autoscaler_measures() -> None:
+    play = Play("ours", [workload_of(WORLDS["HPA, steady"], CELL, 0, 0)]).until(0.5)
+    cpu_cores, memory_bytes = play.target()
+    assert math.isnan(cpu_cores)
+    assert memory_bytes > 0.0
+
+
 def test_the_view_publishes_changes_only_and_keeps_histories() -> None:
     play = Play("ours", [workload_of(WORLDS["steady"], CELL, 0, 0)]).until(0.5)
     assert isinstance(play.recommender, Ours)

@@ -145,6 +145,16 @@ def test_a_restart_resets_the_age_and_the_demand_curve_of_a_container() -> None:
     assert fleet.arrays.samples[member.slot] == 10, "it is still the same container"
 
 
+def test_a_restart_forgets_that_use_was_held_to_its_limit() -> None:
+    fleet = a_fleet()
+    feed_until(fleet, NOW_S)
+    member, arrays = fleet.members[A], fleet.arrays
+    arrays.censored_samples[member.slot], arrays.censored_cpu_cores[member.slot] = 3, 0.2
+    fleet.reset_run(member, NOW_S + 2.0)
+    assert arrays.censored_samples[member.slot] == 0
+    assert np.isnan(arrays.censored_cpu_cores[member.slot]), "more use in the new run does not mean that it was withheld"
+
+
 def test_the_back_off_before_a_restart_does_not_count_for_the_age_of_the_run() -> None:
     fleet = a_fleet(started_s=NOW_S - 20.0)
     feed_until(fleet, NOW_S)
