@@ -244,7 +244,7 @@ WORLDS = {
         World("runs of 40 s", SHORT, kinds=("Job",), declares=LIMITED, run_s=40.0, interval_s=MINUTE_S),
         World("two programs", SMALL, other=BIG, kinds=("Job",), declares=LIMITED, run_s=RUN_S / 2, backoff_limit=6),
         World(
-            "two programs, a VPA each",
+            "two programs with a VPA each",
             SMALL,
             other=BIG,
             per_run="VPA",
@@ -285,10 +285,10 @@ WORLDS = {
             distort=down_every(2 * HOUR_S, 2 * MINUTE_S, dropped(0.1)),
         ),
         World(
-            "HPA, steady", steady(2.0, GIB), kinds=("Deployment",), declares=LIMITED, has=(0.5, 2 * GIB), horizontal=0.6
+            "HPA steady", steady(2.0, GIB), kinds=("Deployment",), declares=LIMITED, has=(0.5, 2 * GIB), horizontal=0.6
         ),
         World(
-            "HPA, wave",
+            "HPA wave",
             wave((1.0, GIB), (4.0, GIB), 4 * HOUR_S),
             kinds=("Deployment",),
             declares=LIMITED,

@@ -56,7 +56,7 @@ def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> 
 
 
 def test_more_replicas_under_a_horizontal_autoscaler_are_worse() -> None:
-    assert worse("HPA, steady", outcome(), outcome(ran_s=3700.0)) == ["container hours"]
+    assert worse("HPA steady", outcome(), outcome(ran_s=3700.0)) == ["container hours"]
     assert worse("leak", outcome(), outcome(ran_s=3700.0)) == []
 
 
@@ -95,6 +95,10 @@ def test_every_mode_qos_class_and_kind_is_played_in_each_world_that_has_them() -
         assert {cell.mode for cell in cells_of(world, ("InPlace",))} <= {"InPlace"}
 
 
+def test_every_world_can_be_named_in_a_list_with_commas() -> None:
+    assert not [name for name in WORLDS if "," in name]
+
+
 def test_the_same_seed_gives_the_same_noise_and_another_seed_a_different_one() -> None:
     world, used = WORLDS["steady"], []
     for seed in (0, 0, 1):
@@ -125,7 +129,7 @@ def test_the_view_of_a_simulated_cluster_shows_its_state() -> None:
 
 
 def test_the_view_leaves_alone_what_a_horizontal_autoscaler_measures() -> None:
-    play = Play("ours", [workload_of(WORLDS["HPA, steady"], CELL, 0, 0)]).until(0.5)
+    play = Play("ours", [workload_of(WORLDS["HPA steady"], CELL, 0, 0)]).until(0.5)
     cpu_cores, memory_bytes = play.target()
     assert math.isnan(cpu_cores)
     assert memory_bytes > 0.0
