@@ -15,12 +15,12 @@ import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.errors import NotEnoughData
+from recommender.forecasting import LabelledRun, fit_demand, is_compared
 from recommender.judging import cycle_samples_on
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.statistics import phase_statistics
-from recommender.pricing import LabelledRun, fit_demand, is_priced
-from recommender.records import Progress, UsageSeries, no_progress
+from recommender.records import CPU, Progress, UsageSeries, no_progress
 
 FOLDS = 5  # folds of cross-fitting: each container is judged by the model that was not trained on it
 
@@ -116,10 +116,10 @@ def with_forecasts(
     for one, of_run, ended in zip(series, labels, _ended(series), strict=True):
         known = np.where(of_run < 0, unknown, of_run)[one.present]  # gaps add nothing to a dwell
         runs.append(LabelledRun(one.workload or one.container, one.usage[one.present], known, ended))
-    demand, graph = fit_demand(runs, unknown + 1, options.cycle_on(_most_common_step_s(series)), detector.lag, progress)
+    demand, graph = fit_demand(runs, unknown + 1, detector.lag, options.target_violation[CPU], progress)
     graph = graph.within(MAX_CONTEXTS)
     until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
-    facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}
+    facts = {**facts, "until_s": until_s, "compared": is_compared(demand)}
     return PhaseModel(detector, statistics, graph, demand, facts, trained_on=np.unique(name_hashes(series)))
 
 

@@ -6,7 +6,7 @@ LEVELS = {
         ("kernels", ("kernels",)),
         ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
         ("adapters", ("sources", "artifacts", "cluster", "compiling")),
-        ("assembly", ("model", "pricing", "training", "replay", "judging", "decisions", "timelines", "planning")),
+        ("assembly", ("model", "forecasting", "training", "replay", "judging", "decisions", "timelines", "planning")),
         ("engine", ("engine",)),
         ("simulation", ("simulate",)),
         ("live", ("live",)),

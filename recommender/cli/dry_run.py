@@ -51,7 +51,7 @@ from recommender.report.figures import to_json, write_csv
 from recommender.report.summary import Prices, summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
-from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
+from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
@@ -59,8 +59,9 @@ from recommender.training import CrossFit, TrainingOptions, cross_fit
 from recommender.units import format_memory
 
 DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *POLICIES)))
+ALONE = [name for name in ENGINE_ROWS if name != PHASEWISE]
 POLICIES_HELP = (
-    f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {CLASS_RUNS} (phasewise from classes alone), "
+    f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {', '.join(ALONE)} (what phasewise chooses from, alone), "
     f"{FLOWCON} (needs a column {LOSS})."
 )
 
@@ -242,8 +243,8 @@ def _plan(
     jobs: int,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
     """The policies to simulate, the planner of the others, and notes; models are cross-fitted if needed."""
-    usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
-    needs_model = {*FLEETS, *NEED_MODEL}
+    usable, notes = usable_policies(asked, model, {name: name in ENGINE_ROWS for name in (ALL_ROWS if asked else ROWS)})
+    needs_model = {*ENGINE_ROWS, *NEED_MODEL}
     fitted: PhaseModel | CrossFit | None = model
     if model is None and needs_model.intersection(usable):
         training = TrainingOptions(

@@ -247,8 +247,8 @@ RAIL_OPTIONS = (
     _rail(
         "--target-violation",
         FiniteRange(0, 0.5),
-        "Accepted share of samples with use above request x 1.05, for CPU and for memory. Above it, margins are "
-        "widened; above twice this share, the default recommender's values are published.",
+        "Accepted share of samples with use above request x 1.05: more of them raise the price of the next, fewer "
+        "lower it.",
         default=_RAIL.target_violation[0],
     ),
     _rail(
@@ -257,7 +257,6 @@ RAIL_OPTIONS = (
         "Accepted share of OOM-killed runs, estimated from earlier runs of the class. A tenth of it for pods that "
         "request devices such as GPUs or cannot resume.",
     ),
-    _rail("--widen", FiniteRange(1), "Factor by which margins are widened."),
     _rail(
         "--resizes-per-hour",
         WholeRange(0),

@@ -22,11 +22,11 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
+from recommender.forecasting import FOLDS, is_compared
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.features import source_columns
 from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
-from recommender.pricing import FOLDS, is_priced
 from recommender.report.page_words import feature_rows
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
@@ -67,15 +67,15 @@ def show(model_name: str, as_json: bool) -> None:
         stdout.print("imported: it detects phases, but has no demand of phases; see `phasewise train`")
         return
     if model.demand is not None:
-        stdout.print(f"price of a violation: {price_words(model.demand)}", highlight=False)
+        stdout.print(f"losses of experts: {losses_words(model.demand)}", highlight=False)
     stdout.print(_phase_table(model, model.statistics))
 
 
-def price_words(demand: DemandModel) -> str:
-    """Say where the price of a violation comes from."""
-    if is_priced(demand):
-        return "learned on held-out runs"
-    return f"assumed, for lack of {FOLDS} runs long enough to learn it"
+def losses_words(demand: DemandModel) -> str:
+    """Say where the losses of experts come from."""
+    if is_compared(demand):
+        return "learned in held-out runs"
+    return f"taken to be equal, for lack of {FOLDS} runs long enough to learn them"
 
 
 def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:

@@ -19,12 +19,12 @@ from recommender.cli.common import (
     source_argument,
 )
 from recommender.cli.grouped import grouped
-from recommender.cli.model import price_words
+from recommender.cli.model import losses_words
 from recommender.errors import Misuse
+from recommender.forecasting import is_compared
 from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.kmeans import MAX_PHASES
-from recommender.pricing import is_priced
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
@@ -102,8 +102,8 @@ def command(
         f"{counted(facts['containers'], 'container')}, step {format_duration(facts['step_s'])}, "
         f"cycle {format_duration(facts['cycle_s'])}, {counted(facts['epochs'], 'epoch')}"
     )
-    if model.demand is not None and not is_priced(model.demand):
-        say(f"note: the price of a violation is {price_words(model.demand)}")
+    if model.demand is not None and not is_compared(model.demand):
+        say(f"note: the losses of experts are {losses_words(model.demand)}")
     if left_out:
         reason = f"too short, or beyond the limit of {TRAINING_SAMPLES:,} samples"
         say(f"left out: {counted(left_out, 'container')}, {reason}")

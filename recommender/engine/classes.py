@@ -15,12 +15,13 @@ from recommender.engine.containers import Containers, Member, slots_of
 from recommender.engine.keys import Running, WorkloadKey
 from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
 from recommender.errors import BadInput
+from recommender.kernels.experts import EXPERTS
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.evidence import latest
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
-from recommender.records import CPU, MEMORY, or_nan
+from recommender.records import CPU, MEMORY, FloatArray, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
 
 MAX_CONTAINERS = 64
@@ -48,7 +49,7 @@ class Classes:
         try:
             runs = {str(name): [decode_curve(run) for run in kept] for name, kept in dict(content["runs"]).items()}
             levels = {name: float(level) for name, level in dict(content["levels"]).items() if name in runs}
-            excess = {name: float(level) for name, level in dict(content["excess"]).items() if name in runs}
+            losses = {name: _decode_losses(kept) for name, kept in dict(content.get("losses", {})).items()}
             memory = {str(name): decode_memory_runs(part) for name, part in dict(content["memory"]).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"workload class {key}: the kept runs do not fit ({error!r})"
@@ -57,7 +58,7 @@ class Classes:
             known = self.runs(key, name)
             known.replace([*kept, *known.kept])
             known.level = levels.get(name, known.level)
-            known.charge(excess.get(name, known.excess) - known.excess, 0.0)
+            known.charge(*losses.get(name, (0.0, 0.0, 0.0)))
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])
@@ -139,11 +140,9 @@ class Classes:
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         kept = max(map(len, runs.values()), default=0)
         demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
-        unlike = [name for name, known in runs.items() if not known.worth_following]
-        aside = f"; CPU not by them, which would cost more: {', '.join(unlike)}" if unlike else ""
         return {
             "updated": format_time(self._used_s[key]),
-            "why": f"workload class: {counted(kept, 'run')} kept, {typical_s:.0f} s each (median){aside}",
+            "why": f"workload class: {counted(kept, 'run')} kept, {typical_s:.0f} s each (median)",
             "containers": [
                 {"name": name, "demand": content, "peaksMemoryBytes": [round(peak) for peak in memory.peaks_bytes]}
                 for name, content, memory in demand
@@ -211,10 +210,20 @@ def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("the memory of runs does not fit")
     facts = [[float(or_nan(one)) for one in content.get(name, [None] * len(peaks))] for name in _FACTS]
-    if any(one < 0.0 or math.isinf(one) for of_runs in facts for one in of_runs) or 0.0 in facts[0] + facts[2]:
+    positive = [one for name, of_runs in zip(_FACTS, facts, strict=True) for one in of_runs if name != "seconds"]
+    if any(one < 0.0 or math.isinf(one) for of_runs in facts for one in of_runs) or 0.0 in positive:
         raise ValueError("the size of an input, a duration or declared memory is not positive")
     killed = map(bool, content["killed"])
     return [RunMemory(*run) for run in zip(peaks.tolist(), rises, killed, *facts, strict=True)]
+
+
+def _decode_losses(content: Any) -> tuple[FloatArray, FloatArray, float]:
+    """What experts have cost, see `ClassRuns`; ValueError or TypeError if it does not fit."""
+    losses, charged, samples = (np.asarray(part, np.float64) for part in content)
+    for part, shape in ((losses, (EXPERTS,)), (charged, (EXPERTS,)), (samples, ())):
+        if part.shape != shape or not (np.isfinite(part) & (part >= 0.0)).all():
+            raise ValueError("the losses of experts do not fit")
+    return losses, charged, float(samples)
 
 
 _FACTS = {"inputs": "input_sizes", "seconds": "durations_s", "declared": "declared_bytes"}
@@ -256,13 +265,16 @@ MAX_NUMBERS = MAX_TEXT_CHARS // 2
 def _packed(runs: Mapping[str, ClassRuns]) -> str:
     """Pack the latest runs of each container, as many as fit."""
     levels = {name: round(known.level, 4) for name, known in runs.items()}
-    excess = {name: round(known.excess, 1) for name, known in runs.items()}
+    losses = {
+        name: [np.round(known.losses, 1), np.round(known.charged, 1), round(known.samples, 1)]
+        for name, known in runs.items()
+    }
     text, fewest = "", MAX_NUMBERS + 1.0
     for detail in DETAILS:
         if (numbers := sum(_numbers(known, detail) for known in runs.values())) < fewest:
             kept = {name: _encode_curves(known, detail) for name, known in runs.items()}
             memory = {name: _encode_memory_runs(known.memory, detail.memory) for name, known in runs.items()}
-            text, fewest = pack({"runs": kept, "levels": levels, "excess": excess, "memory": memory}), numbers
+            text, fewest = pack({"runs": kept, "levels": levels, "losses": losses, "memory": memory}), numbers
             if len(text) <= MAX_TEXT_CHARS:
                 break
     return text

@@ -7,14 +7,15 @@ import numpy as np
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
-UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
-"""What decided the CPU of a container: nothing yet, the phase forecast, earlier runs of its class, or its own past."""
+UNDECIDED, BY_USE, BY_GRAPH, BY_CLASS, BY_PAST = range(5)
+"""What decided the CPU of a container: nothing yet, the peak of its latest samples, the phase graph, earlier runs of
+its class, or its own past."""
 
 BY_EXPERIENCE = BY_CLASS
-"""This and those after it rest on usage seen before; the forecast goes on beside it."""
+"""This and those after it rest on usage seen before."""
 
-POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
-"""Policy name of each, as in the dry run."""
+POLICIES = ("none", "recent.use", "phase.graph", "class.runs", "own.past")
+"""Name of each, as in the dry run."""
 
 NO_GROUP = -1
 """Group of a container that no VPA covers."""
@@ -77,12 +78,16 @@ class ContainerArrays(SlotArrays):
     """Its present phase, and the grid cell in which it began."""
     has_class: BoolArray = fresh(False)
     class_queried_s: FloatArray = fresh(-np.inf)
-    class_cores: FloatArray = fresh(np.nan)
-    """It has a workload class, when that was last queried (unix seconds), and the CPU that it gave; NaN for none."""
+    class_cores: FloatArray = fresh(UNKNOWN)
+    class_foresees: BoolArray = fresh(False)
+    """It has a workload class, and when that was last queried (unix seconds); (n, 2): the CPU that it needs soon and
+    for longer, NaN where unknown; and whether enough runs say so."""
+    past_cores: FloatArray = fresh(np.nan)
+    """CPU that it needed when it was in this situation before; NaN if it never was."""
     table: IntArray = fresh(0)
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)
-    """`UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`."""
+    """`UNDECIDED`, `BY_USE`, `BY_GRAPH`, `BY_CLASS` or `BY_PAST`."""
     wanted: FloatArray = fresh(UNKNOWN)
     """(n, 2): the decision."""
     least_bytes: FloatArray = fresh(0.0)

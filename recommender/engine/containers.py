@@ -13,30 +13,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_EXPERIENCE, MAX_CLOCK_SKEW_S, ContainerArrays
+from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
-from recommender.kernels.phase_plan import BLOCKS
-from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
+from recommender.kernels.experts import BLOCKS, WINDOW_SAMPLES
 from recommender.kernels.samples import SampledArrays, count_samples
 from recommender.kernels.track import Places
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder
+from recommender.policies.experts import SHARED_TABLE
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
-from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, take_slot
 
 MAX_GAP_CYCLES = 4
 """After a longer silence a container starts from scratch: its past says nothing of its present phase."""
 
-MIN_KEPT_ROWS = BLOCKS * SHORT_WINDOW_SAMPLES
+MIN_KEPT_ROWS = BLOCKS * WINDOW_SAMPLES
 """Rows kept of each container, or those of a cycle if more: no rule looks further back."""
 
 MAX_START_DELAY_S = 120.0
@@ -64,9 +63,7 @@ class NewContainer(NamedTuple):
 class Member:
     """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
 
-    `runs` are the finished runs of its workload class, and `follows` whether they may decide its CPU; `uncharged` is
-    what their decisions have cost more and in how many samples, while that may not count yet; `class_rule` explains its
-    last decision by class, on demand.
+    `runs` are the finished runs of its workload class; `class_rule` explains their last answer, on demand.
     """
 
     instance: Instance
@@ -74,21 +71,14 @@ class Member:
     workload: str | None
     history: HistogramSession
     runs: ClassRuns | None
-    follows: bool
-    uncharged: tuple[float, float] = (0.0, 0.0)
     class_rule: Callable[[], str] = str
 
     @property
     def phases_of(self) -> tuple[str, str, str] | None:
-        """Key of the containers whose phase statistics are shared: those of one name in a class worth following."""
-        if self.workload is None or not self.follows:
+        """Key of the containers whose phase statistics are shared: those of one name in a class."""
+        if self.workload is None:
             return None
         return self.instance.namespace, self.workload, self.instance.container
-
-
-def is_followed(runs: ClassRuns | None) -> bool:
-    """Whether a class, or none, is not known to be worse than no class."""
-    return runs is None or runs.worth_following
 
 
 def slots_of(members: Sequence[Member]) -> IntArray:
@@ -157,10 +147,15 @@ class Containers:
         self.arrays.table[:] = SHARED_TABLE
         for member in members:
             self.arrays.table[member.slot] = self._table_of(member)
+            self._expect_losses(member)
         self._set_phases(members, labels)
 
     def _table_of(self, member: Member) -> int:
         return self.foresight.table_of(member.phases_of, self.arrays.table[self.arrays.alive])
+
+    def _expect_losses(self, member: Member) -> None:
+        for _, foresight, _ in self._by_model(np.array([member.slot])):
+            foresight.expect_losses(member.slot, member.runs)
 
     def relabel(self, members: Sequence[Member]) -> None:
         """Label the kept rows of members again, and rebuild their forecast from them."""
@@ -227,9 +222,21 @@ class Containers:
             if member is not None:
                 if not member.history.sample_interval_s:
                     self.update_history(slots_of([member]))
+                self._charge_class(member)
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)
+
+    def _charge_class(self, member: Member) -> None:
+        """Let a class learn what each expert has cost in a run that ends.
+
+        Not of a light one: what a flood of tiny runs finds too dear may suit the others.
+        """
+        runs, slots = member.runs, slots_of([member])
+        seen_s = self.ages_s(slots, float(self.arrays.last_cell[member.slot] + 1) * self.step_s)[0]
+        if runs is not None and seen_s >= runs.light_s:
+            for _, foresight, _ in self._by_model(slots):
+                runs.charge(*foresight.losses(member.slot))
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
@@ -344,8 +351,9 @@ class Containers:
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
         arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s
-        fresh = Member(instance, slot, new.workload, new.history, new.runs, is_followed(new.runs))
+        fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
+        self._expect_losses(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
         self.resume(self, fresh, cell)
         return fresh
@@ -398,9 +406,8 @@ class Containers:
         count_samples(slots, usage, at_s, labels, cycle, self.step_s, arrays.arrays(SampledArrays), enters)
         if enters.any():
             self.phase_changed = np.concatenate([self.phase_changed, slots[enters]])
-        followed = arrays.decided_by[slots] < BY_EXPERIENCE
         for _, foresight, of_it in self._by_model(slots):
-            foresight.observe(slots[of_it], usage[of_it], labels[of_it], arrays.table[slots[of_it]], followed[of_it])
+            foresight.observe(slots[of_it], usage[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, self._steps_since_start(slots, cell), usage)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, usage[:, CPU].copy())

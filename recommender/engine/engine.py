@@ -378,7 +378,7 @@ class Engine:
 
     def _update_targets(self, situation: Situation, target: FloatArray) -> None:
         """Replace the targets that changed, by those after all rails, float64 (n, 2)."""
-        groups, in_default_bounds = self.groups.arrays, situation.within_default_bounds
+        groups, in_default_bounds = self.groups.arrays, situation.as_default
         keeps, evicts = situation.keeps_published, situation.evicts
         advised = banded_targets(target, in_default_bounds, keeps, evicts, groups, self.options.band)
         known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))

@@ -1,4 +1,4 @@
-"""Phase forecasts of live containers: the plan of each, from the visits of its class shrunk towards those of training.
+"""Requests of live containers: experts, one of which asks the phase graph, with the visits of each class.
 
 A class learns from each phase that one of its containers leaves. Its tables are refreshed once it has enough new
 visits, a few classes per step.
@@ -13,13 +13,24 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.phase_plan import BLOCKS, EXPERIENCE, EXPERTS, PLAN, SHORT_WINDOW, Expected
-from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES, WARM_UP_SAMPLES
+from recommender.forecasting import AHEAD_SAMPLES
+from recommender.kernels.coming_demand import Expected
+from recommender.kernels.experts import (
+    BLOCKS,
+    DISCOUNT,
+    EXPERTS,
+    GRAPH,
+    LEAD_SAMPLES,
+    MARGINS,
+    SHORT_SAMPLES,
+    WINDOW_SAMPLES,
+    WINDOWS,
+)
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
-from recommender.policies.phase_demand import CREDIT_SAMPLES, EVERY_SAMPLE, FLOORS
-from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.experts import SHARED_TABLE, Experts, ExpertState, weights_of
+from recommender.policies.phase_demand import FLOOR_CORES
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 MAX_CLASSES = 32
@@ -30,18 +41,15 @@ REFRESH_SHARE = 0.1
 
 MAX_REFRESHES_PER_STEP = 4
 
-CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
-"""Trust in a class against a container's own samples grows with its visits; half of it after so many."""
+OWN_PEAK = WINDOWS + len(MARGINS)
+"""The expert that asks for the peak of the long window."""
 
 DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
 
 
-DECIDED = [CPU]
-"""Resources decided here; memory goes by runs."""
-
-MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "lately"), "excess"
-"""Kept arrays that are NaN before the first decision, and one that may be below zero."""
+MAY_BE_NAN = ("asked", "request", "lately")
+"""Kept arrays that are NaN before the first decision."""
 
 
 @dataclass(slots=True)
@@ -55,7 +63,7 @@ class _Table:
 
 
 class PhaseForesight:
-    """Plans of live containers under one model, by slot; `Misuse` if the model has no demand.
+    """Requests of live containers under one model, by slot; `Misuse` if the model has no demand.
 
     Attributes
     ----------
@@ -74,15 +82,16 @@ class PhaseForesight:
         self.next_phase_hits: list[bool] = []
         shared = self._trained.foresight(self._lead_samples, AHEAD_SAMPLES)
         self._tables = [_Table(self._trained, shared)]
-        self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
-        self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
+        self.state = ExpertState(self._trained.n_phases)
+        weights = weights_of(model.target_violation[CPU], 0.0, step_s, float(self._demand.mean))
+        self._experts = Experts(self.state, self._expected(), weights)
         self.set_objectives(model.target_violation, 12)
 
     def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
-        """Set the violation ratio and the resizes per hour that the plan aims at."""
+        """Set the violation ratio and the resizes per hour to aim at."""
         self.objectives = target_violation, resizes_per_hour
-        price = self._demand.price(EVERY_SAMPLE, target_violation)
-        self._plan.weights = weights_of(price, target_violation, resizes_per_hour * self._step_s / 3600.0)
+        mean = float(self._demand.mean)
+        self._experts.weights = weights_of(target_violation[CPU], resizes_per_hour, self._step_s, mean)
 
     def table_of(self, workload_class: Hashable | None, in_use: IntArray) -> int:
         """Table of a class; `in_use` are the tables of live containers."""
@@ -94,7 +103,7 @@ class PhaseForesight:
             self._numbers[workload_class] = table
             new = _Table(PhaseGraph(self._trained.n_phases), self._tables[SHARED_TABLE].forecast)
             self._tables[table : table + 1] = [new]
-            self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
+            self._experts.expected = self._experts.expected._replace(occupancy=self._occupancy())
         return self._numbers[workload_class]
 
     def _free_table(self, in_use: set[int]) -> int | None:
@@ -107,14 +116,9 @@ class PhaseForesight:
                 return table
         return None
 
-    def observe(
-        self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray, followed: BoolArray
-    ) -> None:
-        """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended.
-
-        Where `followed`, bool (m,), is False something else decided; the plan goes on beside it.
-        """
-        state, unknown = self.state.now, self._trained.n_phases - 1
+    def observe(self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray) -> None:
+        """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended."""
+        state, unknown = self.state.visits, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
         ended = (state.dwell[slots] > 0) & (state.phase[slots] != now)
         for number in set(tables[ended].tolist()):
@@ -126,75 +130,82 @@ class PhaseForesight:
                 for visit in zip(*(part.tolist() for part in (before, phase, dwell, following)), strict=True):
                     table.visits.learn_visit(*visit)
                 table.new += len(following)
-        self._plan.observe(slots, usage[:, DECIDED], labels, followed)
+        self._experts.observe(slots, usage[:, CPU].copy(), labels)
 
     def rebuild(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
-        """Rebuild the state of a container from its kept rows, float64 (n, 2), NaN in gaps."""
+        """Rebuild the state of a container from its kept rows, float64 (n, 2), NaN in gaps; its prior stays."""
+        prior = self.state.now.prior[slot].copy()
         self.state.reset(slot)
-        self._plan.follow(slot, usage[:, DECIDED], labels, np.zeros(len(usage) + 1, bool))
+        self.state.now.prior[slot] = prior
+        self._experts.replay(slot, usage[:, CPU].copy(), labels, np.zeros(len(usage), bool))
+
+    def expect_losses(self, slot: int, runs: ClassRuns | None) -> None:
+        """Expect of the experts on a container what they cost in runs of its class, if any, and in training."""
+        losses = self._demand.losses
+        self.state.now.prior[slot] = losses if runs is None else runs.expected_losses(losses)
+
+    def losses(self, slot: int) -> tuple[FloatArray, FloatArray, float]:
+        """What each expert has cost a container, see `ClassRuns.charge`."""
+        state = self.state.now
+        return state.losses[slot], state.charged[slot], float(state.samples[slot])
 
     def follow_own_use(self, slot: int, cpu_cores: float) -> None:
-        """Let the rule of the latest samples decide for a container until the plan would have been cheaper.
+        """Let the peak of the latest samples decide for a container until another expert would have been cheaper.
 
-        It counts as warmed up, with this usage: during warm-up the largest request wins, then the plan.
+        It counts as if it had used for a while what that peak requests so much for, and as if each of the others had
+        cost as much more.
         """
-        state, used, samples = self.state.now, cpu_cores / FLOORS[CPU], 2 * WARM_UP_SAMPLES
-        state.chosen[slot, CPU], state.samples[slot] = SHORT_WINDOW, samples
-        state.recent[slot, :, CPU], state.total[slot, CPU] = used, samples * used
+        state, request = self.state.now, cpu_cores / FLOOR_CORES
+        used = request / (1.0 + MARGINS[0])
+        state.recent[slot], state.peaks[slot], state.request[slot] = used, used, request
+        state.samples[slot], state.total[slot] = WINDOW_SAMPLES, WINDOW_SAMPLES * used
+        state.record[slot], state.chosen[slot] = used / (1.0 - DISCOUNT), OWN_PEAK
+        state.record[slot, OWN_PEAK] = 0.0
 
     def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self._plan.correct(slots, usage[:, DECIDED], in_force[:, DECIDED])
+        self._experts.judge(slots, usage[:, CPU].copy(), in_force[:, CPU].copy())
 
-    def take_over(self, slots: IntArray) -> None:
-        """The plan decides for these from now on: what it would have requested meanwhile is not worth keeping."""
-        self.state.now.asked[slots, :EXPERTS] = np.nan
+    def decide(
+        self, slots: IntArray, tables: IntArray, sampled: BoolArray, told_cores: FloatArray, allowed: BoolArray
+    ) -> FloatArray:
+        """Cores to request, float64 (m,); NaN while nobody knows.
 
-    def compare_no_longer(self, slots: IntArray) -> None:
-        """Earlier runs request nothing for these until they are asked again."""
-        self.state.now.asked[slots, EXPERIENCE] = np.nan
-
-    def compare(self, slot: int, class_cores: float) -> tuple[float, float]:
-        """Compare the plan with what earlier runs request from now on, NaN for nothing.
-
-        Returns by how much they have cost more since the last call, in samples of the container's mean use, and the
-        number of samples since.
+        `sampled`, bool (m,): whether samples are enough to ask all experts; `told_cores`, float64 (m, 2, 2): what runs
+        of the class and the own past need soon and for longer, NaN where they tell nothing; `allowed`, bool (EXPERTS,):
+        which experts may decide.
         """
-        state = self.state.now
-        found = float(state.excess[slot, CPU]), float(state.compared[slot, CPU])
-        state.asked[slot, EXPERIENCE, CPU] = class_cores / FLOORS[CPU]
-        state.excess[slot, CPU] = state.compared[slot, CPU] = 0.0
-        return found
+        return self._experts.decide(slots, tables, sampled, told_cores, allowed)
 
-    def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
-        """Cores to request, float64 (m,), that will be in force only `lead_s` later."""
+    def refresh(self, lead_s: float) -> None:
+        """Bring the forecasts up to what classes have learned, for decisions in force only `lead_s` later."""
         self._refresh_tables(max(1, int(np.ceil(lead_s / self._step_s))))
-        return self._plan.decide(slots, tables)[:, CPU]
+
+    def chosen(self, slots: IntArray) -> IntArray:
+        """int64 (m,): the expert that decides, see `kernels.experts`."""
+        chosen: IntArray = self.state.now.chosen[slots]
+        return chosen
 
     def explain(self, slot: int, table: int) -> str:
-        state = self.state.now
-        correction = float(np.exp(self.state.chosen_correction(np.array([slot]))[0, CPU]))
-        times = f"{correction:.2f} times " if correction > 1.005 else ""
-        if (rule := state.chosen[slot, CPU]) != PLAN:
-            followed = SHORT_WINDOW_SAMPLES if rule == SHORT_WINDOW else BLOCKS * SHORT_WINDOW_SAMPLES
-            untried = state.samples[slot] <= WARM_UP_SAMPLES
-            why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
-            return f"{times}the largest of its last {followed} samples: that {why}"
+        """Why the graph or a window decides."""
+        if (chosen := self.state.now.chosen[slot]) != GRAPH:
+            margin = MARGINS[(chosen - WINDOWS) % len(MARGINS)]
+            samples = SHORT_SAMPLES if chosen < WINDOWS + len(MARGINS) else BLOCKS * WINDOW_SAMPLES
+            more = f" and {margin:.0%}" if margin else ""
+            return f"the largest of its last {samples} samples{more}: that has been cheapest for it"
         forecast, context = self._tables[table].forecast, self._context(slot)
         followers = forecast.followers[context[:2]]
         following = int(followers.argmax())
-        chance = float(forecast.ends[context] * followers[following])
+        chance, visits = float(forecast.ends[context] * followers[following]), self.state.visits
         needed = self._demand.needed_cores(
-            following, DEMAND_QUANTILE, state.own_sum[slot, CPU, following], state.own_samples[slot, following]
+            following, DEMAND_QUANTILE, visits.own_sum[slot, following], visits.own_samples[slot, following]
         )
         within_s = (self._lead_samples + 1) * self._step_s
         words = (
             f"{chance:.0%} that {self._name(following)} starts within {within_s:.0f} s; "
             f"it needs {needed:.3g} cores in {DEMAND_QUANTILE * 10:.0f} of 10 samples"
         )
-        if self._raised_for(slot, needed):
-            words += "; raised ahead of it"
-        return f"{words}; {times}to correct its own violations" if times else words
+        return f"{words}; raised ahead of it" if self._raised_for(slot, needed) else words
 
     def next_phases(self, slot: int, table: int) -> tuple[FloatArray, float]:
         """Probability of each next phase, the unknown one last, float64 (phases,), and the expected steps to it."""
@@ -206,12 +217,9 @@ class PhaseForesight:
         phases = self._trained.n_phases
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}
-            if not all(
-                name in MAY_BE_NAN or (np.isfinite(part).all() and (name == MAY_BE_NEGATIVE or (part >= 0).all()))
-                for name, part in parts.items()
-            ):
+            if not all(name in MAY_BE_NAN or (np.isfinite(part) & (part >= 0)).all() for name, part in parts.items()):
                 raise ValueError("a number is negative or not finite")
-            if parts["phase"] >= phases or parts["before"] > phases or (parts["chosen"] >= EXPERTS).any():
+            if parts["phase"] >= phases or parts["before"] > phases or parts["chosen"] >= EXPERTS:
                 raise ValueError("no such phase or expert")
             self.state.put(slot, kept)
         except (KeyError, TypeError, ValueError) as error:
@@ -219,16 +227,17 @@ class PhaseForesight:
 
     def _context(self, slot: int) -> tuple[int, int, int]:
         """Index of a container into the tables."""
-        state = self.state.now
-        return int(state.before[slot]), int(state.phase[slot]), int(bucket_of(np.maximum(state.dwell[slot], 1)))
+        visits = self.state.visits
+        return int(visits.before[slot]), int(visits.phase[slot]), int(bucket_of(np.maximum(visits.dwell[slot], 1)))
 
     def _name(self, phase: int) -> str:
         return f"phase {phase}" if phase < self._trained.n_phases - 1 else "an unknown phase"
 
     def _raised_for(self, slot: int, cores: float) -> bool:
         """Whether the request is above its recent usage, and covers this demand."""
-        asked, recent = self.state.chosen_request(np.array([slot]))[0, CPU], self.state.now.recent[slot, :, CPU].max()
-        return bool(asked * FLOORS[CPU] >= cores / VIOLATION_TOLERANCE > recent * FLOORS[CPU])
+        state = self.state.now
+        request, recent = state.request[slot] * FLOOR_CORES, state.recent[slot].max() * FLOOR_CORES
+        return bool(request >= cores / VIOLATION_TOLERANCE > recent)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -248,20 +257,13 @@ class PhaseForesight:
             table, all_classes = self._tables[number], None if number == SHARED_TABLE else self._trained
             table.learned, table.new = table.learned + table.new, 0
             table.forecast = table.visits.foresight(lead_samples, AHEAD_SAMPLES, all_classes)
-            self._plan.expected.occupancy[number] = table.forecast.occupancy
-        self._plan.expected.credit[:] = self._credit()
+            self._experts.expected.occupancy[number] = table.forecast.occupancy
         if moved:
-            self._plan.expected = self._expected()
+            self._experts.expected = self._expected()
 
     def _expected(self) -> Expected:
-        expected = self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)
-        return expected._replace(credit=self._credit())
+        return self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)
 
     def _occupancy(self) -> FloatArray:
         """float64 (tables, 1 + phases, phases, buckets, phases)."""
         return np.stack([table.forecast.occupancy for table in self._tables])
-
-    def _credit(self) -> FloatArray:
-        """float64 (tables,): credit of each class, in samples."""
-        visits = np.array([table.learned for table in self._tables], float)
-        return CREDIT_SAMPLES + CLASS_CREDIT_SAMPLES * visits / (visits + CREDIT_VISITS)

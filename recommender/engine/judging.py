@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, BY_EXPERIENCE
+from recommender.engine.container_arrays import BY_CLASS
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
@@ -36,9 +36,9 @@ def judge(
     slots, allocated, intended = slots[is_judged], allocated[is_judged], intended[is_judged]
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
     report.judge(used, allocated, int(is_censored.sum()))
-    forecast, ages_s = np.flatnonzero(decided_by < BY_EXPERIENCE), fleet.ages_s(slots, now_s)
-    fleet.judge(slots[forecast], used[forecast], intended[forecast])
-    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots])
+    ages_s = fleet.ages_s(slots, now_s)
+    fleet.judge(slots, used, intended)
+    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots, 1])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
             runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])

@@ -20,8 +20,6 @@ class RailOptions:
     target_kills: float = 0.01
     """Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly. With fewer runs of a
     class than that needs, its memory is not bounded by them."""
-    widen: float = 1.25
-    """Factor on an allocation while the violation ratio of a container is above the target."""
     resizes_per_hour: int = 12
     """Limit on changes of each resource of a container; increases are always allowed."""
     wait_for_room_s: float = 180.0

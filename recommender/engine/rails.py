@@ -14,10 +14,10 @@ import numpy as np
 from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
-from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, TOO_MANY_VIOLATIONS, Situation
+from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, Situation
 from recommender.kernels.group_demand import YOUNG_HEADROOM
 from recommender.kernels.samples import LIMIT_HEADROOM
-from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, in_either
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray, in_either
 from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
@@ -80,9 +80,6 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
 def _explain_fallback(group: int, s: Situation, _: RailOptions) -> str:
     doubt = DOUBTS[s.doubt[group]]
-    if s.doubt[group] == TOO_MANY_VIOLATIONS:
-        cpu, memory = s.groups.violation_ratio()[group]
-        doubt = f"violations of {cpu:.1%} (CPU) and {memory:.1%} (memory) although the margin was widened"
     established = s.doubt[group] == LITTLE_HISTORY and s.groups.established[group]
     but = "" if s.as_default[group, MEMORY] else ", except for memory, which earlier runs bound"
     return f"{doubt}: {'unchanged' if established else 'as the default recommender'}{but}"
@@ -115,21 +112,6 @@ def _room_to_show(target: FloatArray, s: Situation, _: RailOptions) -> FloatArra
     foreseen = s.groups.cpu_limit_follows & s.from_experience & ~(s.keeps_published | s.as_default)[:, CPU]
     more = np.fmax(s.headroom_cpu_cores, np.where(foreseen, LIMIT_HEADROOM * target[:, CPU], np.nan))
     return _at_least(target, np.where(shows, np.fmax(more, s.probe_cpu_cores), np.nan), CPU)
-
-
-def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """Widen a resource beyond the forecast while its violation ratio is above the target.
-
-    A published target that stays has been widened already, and must not be again in each step.
-    """
-    wider = target * options.widen
-    wider = np.where(s.keeps_published, np.fmax(target, np.fmin(wider, s.groups.published)), wider)
-    return np.where(s.over_budget & ~s.evicts[:, np.newaxis], wider, target)
-
-
-def _explain_violation_budget(group: int, s: Situation, options: RailOptions) -> str:
-    which = " and ".join(name for name, more in zip(RESOURCES, s.over_budget[group], strict=True) if more)
-    return f"{which}: violations above the target, {options.widen:g} times the forecast"
 
 
 def _no_shrinking_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -209,14 +191,16 @@ def _explain_kill_floor(group: int, s: Situation, _: RailOptions) -> str:
 
 
 def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """Limit changes of a resource per hour, but for increases and where changes restart pods, as the default does."""
-    limited = s.resizes_exhausted & ~(s.evicts[:, np.newaxis] & s.as_default)
-    return np.where(limited, np.fmax(s.groups.published, target), target)
+    """Limit changes of memory per hour, but for increases and where changes restart pods, as the default does.
+
+    CPU keeps within its budget by itself.
+    """
+    limited = s.resizes_exhausted[:, MEMORY] & ~(s.evicts & s.as_default[:, MEMORY])
+    return _at_least(target, np.where(limited, s.groups.published[:, MEMORY], np.nan))
 
 
-def _explain_resize_limit(group: int, s: Situation, options: RailOptions) -> str:
-    which = " and ".join(name for name, limited in zip(RESOURCES, s.resizes_exhausted[group], strict=True) if limited)
-    return f"{which}: {counted(options.resizes_per_hour, 'change')} within the last hour, as many as allowed"
+def _explain_resize_limit(_: int, __: Situation, options: RailOptions) -> str:
+    return f"{counted(options.resizes_per_hour, 'change')} within the last hour, as many as allowed"
 
 
 def _room(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -241,7 +225,6 @@ RAILS: tuple[Rail, ...] = (
         "CPU capped at its own usage, at first at what it declares, or at the default recommender's",
     ),
     Rail("room to show", _room_to_show, "CPU use may be held back: some headroom, and more while all of it is used"),
-    Rail("violation budget", _violation_budget, _explain_violation_budget),
     Rail(
         "no shrinking on a guess", _no_shrinking_on_a_guess, "not below its requests until there is an hour of history"
     ),

@@ -14,19 +14,17 @@ from recommender.engine.group_arrays import TARGET, GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
 from recommender.kernels import group_demand as kernel
-from recommender.records import CPU, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, in_either
+from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, in_either
 
 DOUBTS = (
     "",
     "no running container",
     "too little history",
-    "phase unknown",
     "no samples lately",
-    "violations although the margin was widened",
 )
 """Why a forecast is not trusted, by number; 0 if it is."""
 
-NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
+NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, SILENT = range(len(DOUBTS))
 
 MIN_JUDGED_SAMPLES = 40
 """Fewer samples tell neither a violation ratio nor which rule is the cheapest for a container."""
@@ -64,8 +62,6 @@ class Situation:
     """bool (n,): the classes of all its containers bound the memory that the rest of a run needs."""
     from_experience: BoolArray
     """bool (n,): the demand was seen before, in earlier runs of the class or in a container's own past."""
-    over_budget: BoolArray
-    """bool (n, 2): the violation ratio of a resource is above its target."""
     keeps_published_cpu: BoolArray
     """bool (n,): the CPU wanted is the published one, since that is enough for its young containers."""
     deferred_s: FloatArray
@@ -105,16 +101,6 @@ class Situation:
         as_default = (self.doubtful | self.evicts) & ~in_either(np.isnan(self.groups.default_estimate[:, TARGET]))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
-    @cached_property
-    def within_default_bounds(self) -> BoolArray:
-        """bool (n, 2): its bounds are the default recommender's as well, which are wide while there is little history.
-
-        Not after too many violations: the container would keep too small a request for as long as the bounds are wide.
-        """
-        tolerates = self.evicts | (self.doubt != TOO_MANY_VIOLATIONS)
-        within: BoolArray = self.as_default & tolerates[:, np.newaxis]
-        return within
-
 
 def assess(
     fleet: Fleet,
@@ -134,16 +120,15 @@ def assess(
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     decided_by, keeps_published_cpu = arrays.decided_by[slots], np.zeros(n, bool)
     wanted, leading, youngest_s = np.full((n, 2), np.nan), np.full(n, -1), np.full(n, np.inf)
-    counts, largest = np.zeros((7, n), np.int64), np.full((5, n), np.nan)
+    counts, largest = np.zeros((6, n), np.int64), np.full((5, n), np.nan)
     kernel.demand_of_groups(
-        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, mature_samples, UNKNOWN_PHASE,
+        slots, decided_by != UNDECIDED, decided_by >= BY_EXPERIENCE, mature_samples,
         VIOLATION_TOLERANCE, now_s, fleet.step_s, arrays.arrays(kernel.DemandArrays), groups.published,
         groups.cpu_limit_follows, groups.established, keeps_published_cpu, wanted, leading, youngest_s, counts, largest,
     )  # fmt: skip
     working_set_bytes, probe_cpu_cores, headroom_cpu_cores, recent_cpu_cores, least_bytes = largest
     expected = ~in_either(np.isnan(cold_start))
     silent = np.where(counts[kernel.RUNNING] > 0, counts[kernel.HEARD] == 0, ~expected)
-    over_budget, far_over = _over_budget(groups, options)
     leading[cold_start[:, CPU] > wanted[:, CPU]] = -1
     wanted = np.fmax(wanted, cold_start)
     promised = (counts[kernel.UNPROMISED] == 0) & np.where(expected, cold_start_promised, counts[kernel.RUNNING] > 0)
@@ -153,7 +138,7 @@ def assess(
         now_s=now_s,
         wanted=wanted,
         leading=leading,
-        doubt=_doubt(counts, expected, silent, far_over),
+        doubt=_doubt(counts, expected, silent),
         silent=silent,
         working_set_bytes=working_set_bytes,
         cpu_needs_experience=counts[kernel.UNFORESEEN] > 0,
@@ -162,7 +147,6 @@ def assess(
         recent_cpu_cores=recent_cpu_cores,
         promised=promised,
         from_experience=(counts[kernel.EXPERIENCED] > 0) | expected,
-        over_budget=over_budget,
         keeps_published_cpu=keeps_published_cpu & (wanted[:, CPU] == groups.published[:, CPU]),
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
@@ -175,15 +159,13 @@ def assess(
     )
 
 
-def _doubt(counts: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray) -> IntArray:
+def _doubt(counts: IntArray, expected: BoolArray, silent: BoolArray) -> IntArray:
     """int64 (n,): the gravest reason not to trust the forecast of each group, an index into `DOUBTS`; see `assess`."""
-    running, demands, unknown = counts[: kernel.UNKNOWN + 1]
+    running, demands = counts[: kernel.DEMANDS + 1]
     doubt = np.full(len(running), NO_DOUBT)
-    doubt[2 * unknown > demands] = PHASE_UNKNOWN
     doubt[(demands == 0) & ~expected] = LITTLE_HISTORY
     doubt[(running == 0) & ~expected] = NO_CONTAINER
     doubt[silent & (running > 0)] = SILENT
-    doubt[(doubt == NO_DOUBT) & in_either(far_over)] = TOO_MANY_VIOLATIONS
     return doubt
 
 
@@ -198,10 +180,3 @@ def _keeps_peak(
     in_time = ~evicts & ~groups.limits_follow & (~groups.repeats | (groups.peak_age_s > lead_s))
     to_come = ~promised & (youngest_s <= groups.peak_age_s + lead_s)
     return ~in_time | to_come
-
-
-def _over_budget(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
-    """bool (n, 2) each: whether the violation ratio is above its target, and too far above it for widening."""
-    accepted, ratio = np.array(options.target_violation), groups.violation_ratio()
-    enough = (groups.judged >= MIN_JUDGED_SAMPLES)[:, np.newaxis]
-    return enough & (ratio > accepted), enough & (ratio > 2.0 * accepted)

@@ -23,14 +23,14 @@ YOUNG_HEADROOM = 1.1
 
 DemandArrays = namedtuple(
     "DemandArrays",
-    "group samples phase promised wanted used requests censored_samples free_cpu_cores tested withheld foreseen "
+    "group samples promised wanted used requests censored_samples free_cpu_cores tested withheld foreseen "
     "cycle_cpu_cores least_bytes sampled_s sample_interval_s start_cell",
 )
 """Arrays of containers, see `ContainerArrays`."""
 
-RUNNING, DEMANDS, UNKNOWN, HEARD, UNPROMISED, EXPERIENCED, UNFORESEEN = range(7)
-"""Numbers of running containers: all, those with a demand, in an unknown phase, with a recent sample, without a bound
-of their memory, with a demand from experience, and with CPU that can be withheld without anything that foresees it."""
+RUNNING, DEMANDS, HEARD, UNPROMISED, EXPERIENCED, UNFORESEEN = range(6)
+"""Numbers of running containers: all, those with a demand, with a recent sample, without a bound of their memory, with
+a demand from experience, and with CPU that can be withheld without anything that foresees it."""
 
 WORKING_SET, PROBE, HEADROOM_CORES, RECENT, LEAST = range(5)
 """Largest bytes and cores, NaN where nothing is known, see `engine.situation.Situation`; and `least_bytes`."""
@@ -38,7 +38,7 @@ WORKING_SET, PROBE, HEADROOM_CORES, RECENT, LEAST = range(5)
 
 @njit(cache=True, nogil=True)
 def demand_of_groups(
-    slots: IntArray, decided: BoolArray, from_experience: BoolArray, mature_samples: int, unknown_phase: int,
+    slots: IntArray, decided: BoolArray, from_experience: BoolArray, mature_samples: int,
     tolerance: float, now_s: float, step_s: float, containers: DemandArrays, published: FloatArray,
     limit_follows: BoolArray, established: BoolArray, keeps_published: BoolArray, wanted: FloatArray,
     leading: IntArray, youngest_s: FloatArray, counts: IntArray, largest: FloatArray,
@@ -50,7 +50,7 @@ def demand_of_groups(
     the published CPU stays as long as it is enough.
 
     `established`, bool (n,), is IN OUT: a mature container has determined the CPU target. The others of shape (n, ...)
-    and `counts` and `largest`, int64 (7, n) and float64 (5, n), are OUT, see `engine.situation`.
+    and `counts` and `largest`, int64 (6, n) and float64 (5, n), are OUT, see `engine.situation`.
     """
     c = containers
     has_mature = np.zeros(len(established), np.bool_)
@@ -74,7 +74,6 @@ def demand_of_groups(
         youngest_s[group] = min(youngest_s[group], max(0.0, now_s - c.start_cell[slot] * step_s))
         counts[RUNNING, group] += 1
         counts[DEMANDS, group] += not (math.isnan(cores) or math.isnan(memory_bytes))
-        counts[UNKNOWN, group] += decided[k] and not from_experience[k] and c.phase[slot] == unknown_phase
         timeout_s = MAX_MISSED_SAMPLES * max(c.sample_interval_s[slot], step_s)
         counts[HEARD, group] += now_s - c.sampled_s[slot] <= timeout_s
         counts[UNPROMISED, group] += not c.promised[slot]

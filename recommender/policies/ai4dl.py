@@ -1,25 +1,18 @@
 """The policies of the AI4DL paper (HotCloud '20, section 4): one decision a cycle, by a rule on the samples of a cycle.
 
 Its oracles read the samples they are judged on. Its reactive policies expect the coming cycle to be like the previous
-one. Its own policy allocates the use of the detected phase in the training data. `proactive` is our forecast, once a
-cycle like them.
+one. Its own policy allocates the use of the detected phase in the training data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from typing import Any
 
 import numpy as np
 
-from recommender.kernels.phase_plan import Expected
 from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
-from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
-from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 
 RULE_SPREADS = 2.0  # a rule allocates the mean plus two standard deviations
@@ -124,34 +117,3 @@ def _explained(allocations: FloatArray, rule: str, **more: int | None) -> Policy
     allocations = carried_forward(allocations, np.isnan(allocations))
     cpu_cores, memory_bytes = allocations[-1].tolist()
     return allocations, {"rule": rule, **more, "cpu_cores": cpu_cores, "memory_bytes": memory_bytes}
-
-
-def proactive(
-    demand: DemandModel, foresight: Callable[[int, int], Any], target_violation: tuple[float, float]
-) -> PolicyFunction:
-    """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers."""
-    phases = demand.visiting.shape[1]
-    price = demand.price(ONCE_A_CYCLE, target_violation)
-    weights = weights_of(price, target_violation, changes_per_sample=np.inf, resize=0.0)
-
-    @cache
-    def expected_in(cycle_samples: int) -> Expected:
-        return demand.expected(foresight(0, cycle_samples).occupancy[np.newaxis], 0, cycle_samples)
-
-    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
-        state = PlanState(phases, 1)
-        decisions = np.zeros(len(block.usage) + 1, bool)
-        decisions[block.decisions] = True
-        plan = PhasePlan(state, expected_in(cycle_samples), weights)
-        allocations = plan.follow(0, block.usage, block.labels, decisions)[block.decisions]
-        phase = int(state.now.phase[0])
-        return allocations, {
-            "rule": "cheapest for the phases that are expected in the coming cycle",
-            "phase": None if phase == phases - 1 else phase,
-            "dwell_samples": int(state.now.dwell[0]),
-            "correction": np.exp(state.chosen_correction(np.zeros(1, np.int64))[0]).round(3).tolist(),
-            "cpu_cores": float(allocations[-1, 0]),
-            "memory_bytes": float(allocations[-1, 1]),
-        }
-
-    return decide

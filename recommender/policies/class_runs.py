@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.kernels.experts import EXPERTS
 from recommender.kernels.runs import peak_after_nearest
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.evidence import LIGHT_SHARE, Turnover, typical_s
@@ -52,13 +53,11 @@ TARGET_SHARE = 0.5
 than are accepted."""
 
 
-CREDIT, FIRST_CREDIT = 0.2, 3.0
-"""Multiple of its mean use by which a run may cost more by its class: a forecast that is not followed looks cheaper
-than it is, since it is never new to a container, and never limited to what the default recommender would give. The
-first is with enough earlier runs to lower CPU, the second with fewer: until then a class errs on the safe side."""
+PRIOR_SAMPLES = 200.0
+"""Weight of what experts cost elsewhere against what they cost in runs of the class, in samples."""
 
-INITIAL_EXCESS, MAX_EXCESS = -60.0, 100.0
-"""See `ClassRuns.excess`: its initial value, and its limit on either side."""
+MOST_SAMPLES = 1000.0
+"""A longer run tells no more of the experts than one of this length: it would outweigh all others."""
 
 
 class Progress(NamedTuple):
@@ -87,15 +86,16 @@ class ClassRuns:
     `kept` are the latest, `runs` those of them that tell about the next one (see `evidence`): all but the light ones,
     which last less than `light_s`.
 
-    `excess` is by how much forecasts by them have cost more than each run's own, in samples of its mean use: some runs
-    of a class are too unlike each other to be worth following.
+    `losses` is what each expert (`kernels.experts`) has cost in them, `charged` the mean over all experts in the same
+    samples, float64 (EXPERTS,) each, and `samples` their number: some classes are too unlike to be worth following.
 
     `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
     width of the widest buckets: only the peak within one is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
-        self.level, self.excess = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL), INITIAL_EXCESS
+        self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
+        self.losses, self.charged, self.samples = np.zeros(EXPERTS), np.zeros(EXPERTS), 0.0
         self.memory, self._turnover = ClassMemory(), Turnover()
         self.replace(runs)
 
@@ -129,14 +129,19 @@ class ClassRuns:
         level = self.level + STEP_SIZE * (float(violated) - TARGET_SHARE * target_violation)
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
 
-    @property
-    def worth_following(self) -> bool:
-        return self.excess <= 0.0
+    def charge(self, losses: FloatArray, charged: FloatArray, samples: float) -> None:
+        """Add what each expert has cost in a run, and the mean over all of them, float64 (EXPERTS,) each."""
+        share = min(1.0, MOST_SAMPLES / max(samples, 1.0))
+        self.losses, self.charged = self.losses + share * losses, self.charged + share * charged
+        self.samples += share * samples
 
-    def charge(self, excess: float, samples: float) -> None:
-        """Charge forecasts with what they have cost more than the run's own in so many samples."""
-        excess -= samples * (CREDIT if len(self) >= MIN_RUNS_TO_FALL else FIRST_CREDIT)
-        self.excess = min(max(self.excess + excess, -MAX_EXCESS), MAX_EXCESS)
+    def expected_losses(self, elsewhere: FloatArray) -> FloatArray:
+        """Losses of the experts in the next run relative to their mean, float64 (EXPERTS,), shrunk towards those in
+        other classes."""
+        most = float(self.charged.max())
+        prior = PRIOR_SAMPLES * most / self.samples if most > 0.0 else 1.0
+        shrunk: FloatArray = (self.losses + prior * elsewhere) / (self.charged + prior)
+        return shrunk
 
     def forecast(self, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast | None:
         """Forecast the CPU of a run for `soon_s` and for `ahead_s` from now; None without a similar run."""

@@ -1,4 +1,4 @@
-"""Demand of each phase, learned from finished runs, and the price of a violation that meets a target share of them."""
+"""CPU demand of each phase, learned from finished runs, and what experts would have cost in them."""
 
 from __future__ import annotations
 
@@ -10,91 +10,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact
-from recommender.kernels.phase_plan import LEVEL_SAMPLES, PRIOR_SAMPLES, TABLE_LOWEST, TABLE_SIZE, TABLE_STEP, Expected
-from recommender.records import CPU, BoolArray, FloatArray, IntArray
+from recommender.kernels.coming_demand import (
+    LEVEL_SAMPLES,
+    PRIOR_SAMPLES,
+    TABLE_LOWEST,
+    TABLE_SIZE,
+    TABLE_STEP,
+    Expected,
+)
+from recommender.kernels.experts import EXPERTS
+from recommender.records import BoolArray, FloatArray, IntArray
 
-FLOORS = np.array([0.01, 16.0 * 2**20])  # cores and bytes: the minimum allocation, and the unit of amounts
+FLOOR_CORES = 0.01  # the minimum allocation, and the unit of amounts
 
 QUANTILES = 40
 MIN_OWN_SAMPLES = 3  # samples of a container in a phase that its own mean there must rest on
 HORIZONS = (1, 3, 6, 11, 20, 40, 80)  # samples ahead at which use is compared with the level now
-CREDIT_SAMPLES = 3.0  # saving by which a rule must beat the plan to replace it, in samples of the plan's request
-
-PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
-"""Prices of a violation at which the share of violations is measured."""
-
-SCHEDULES = 2
-EVERY_SAMPLE, ONCE_A_CYCLE = range(SCHEDULES)
-"""When the plan decides: at each sample, with lead time and a budget of resizes; or once a cycle, in force at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemandModel:
-    """Demand per resource (first axis) and phase, as q equally likely levels (`kernels.phase_plan`), sorted."""
+    """Demand per phase, as q equally likely levels (`kernels.coming_demand`), sorted."""
 
-    # float32 (2, horizons, phases, q): later use in the same visit, relative to the level now.
+    # float32 (horizons, phases, q): later use in the same visit, relative to the level now.
     staying: NDArray[np.float32]
-    visiting: NDArray[np.float32]  # float32 (2, phases, q): use in the phase
-    # float32 (2, phases, q): use in the phase, relative to the container's own mean level in it so far.
+    visiting: NDArray[np.float32]  # float32 (phases, q): use in the phase
+    # float32 (phases, q): use in the phase, relative to the container's own mean level in it so far.
     returning: NDArray[np.float32]
-    mean: FloatArray  # float64 (2,): mean use in the training data, in floors
-    violations: FloatArray  # float64 (schedules, 2, prices): share of held-out samples in violation at each of `PRICES`
+    mean: FloatArray  # float64 (): mean use in the training data, in floors
+    losses: (
+        FloatArray  # float64 (EXPERTS,): loss of each expert in held-out runs, relative to the mean over all of them
+    )
 
     @classmethod
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
-        """Fit the demand to finished runs; prices are learned in a replay (`recommender.pricing`).
+        """Fit the demand to finished runs; losses are learned in a replay (`recommender.forecasting`).
 
-        Of each run `usages` has float64 (n, 2) cores and bytes without gaps, `labels` the phase of each sample.
+        Of each run `usages` has float64 (n,) cores without gaps, `labels` the phase of each sample.
         """
-        by_resource = [_demand_quantiles([usage[:, r] / FLOORS[r] for usage in usages], labels, phases) for r in (0, 1)]
-        staying, visiting, returning = (np.stack(both).astype(np.float32) for both in zip(*by_resource, strict=True))
-        mean = np.concatenate(usages).mean(axis=0) / FLOORS
-        return cls(staying, visiting, returning, mean, np.zeros((SCHEDULES, 2, len(PRICES))))
-
-    def price(self, schedule: int, target: tuple[float, float]) -> FloatArray:
-        """float64 (2,): the least price that meets the target share of violations, interpolated between `PRICES`."""
-        price = np.empty(2)
-        for resource in range(2):
-            falling = np.minimum.accumulate(self.violations[schedule, resource])[::-1]
-            price[resource] = np.exp(np.interp(target[resource], falling, np.log(PRICES)[::-1]))
-        return price
+        amounts = [cpu_cores / FLOOR_CORES for cpu_cores in usages]
+        staying, visiting, returning = _demand_quantiles(amounts, labels, phases)
+        of_kinds = staying.astype(np.float32), visiting.astype(np.float32), returning.astype(np.float32)
+        return cls(*of_kinds, np.concatenate(amounts).mean(), np.ones(EXPERTS))
 
     def expected(self, occupancy: FloatArray, lead_samples: int, ahead_samples: int) -> Expected:
         """Lookup tables from the demand and an occupancy, float64 (tables, 1 + phases, phases, buckets, phases).
 
         It covers `ahead_samples` after the `lead_samples` until a decision is in force.
         """
-        staying = np.stack([_pooled(self.staying[r], lead_samples + 1, lead_samples + ahead_samples) for r in range(2)])
+        staying = _pooled(self.staying, lead_samples + 1, lead_samples + ahead_samples)
         kinds = np.stack([staying, self.visiting.astype(float), self.returning.astype(float)])
         return Expected(
             occupancy=np.ascontiguousarray(occupancy),
             above=np.stack([_tables(demand) for demand in kinds]),
-            largest=np.ascontiguousarray(kinds[:, :, :, -1]),
-            mean=self.mean,
-            credit=np.full(len(occupancy), CREDIT_SAMPLES),
+            largest=np.ascontiguousarray(kinds[:, :, -1]),
         )
 
     def needed_cores(self, phase: int, share: float, own_sum: float, own_samples: float) -> float:
-        """CPU that covers this share of a container's samples in a phase; for its own ones see `PlanArrays`."""
-        level = float(np.quantile(self.visiting[CPU, phase], share))
+        """CPU that covers this share of a container's samples in a phase; for its own ones see `Visits`."""
+        level = float(np.quantile(self.visiting[phase], share))
         if own_samples > 0:
-            own = own_sum / own_samples + float(np.quantile(self.returning[CPU, phase], share))
+            own = own_sum / own_samples + float(np.quantile(self.returning[phase], share))
             level += own_samples / (own_samples + PRIOR_SAMPLES) * (own - level)
-        return float(np.expm1(level) * FLOORS[CPU])
+        return float(np.expm1(level) * FLOOR_CORES)
 
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Arrays for the model folder."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], phases: int) -> DemandModel:
         """Read what `to_state` wrote; BadArtifact if an array is missing, of another shape, or not finite."""
         shapes = {
-            "staying": (2, len(HORIZONS), phases, QUANTILES),
-            "visiting": (2, phases, QUANTILES),
-            "returning": (2, phases, QUANTILES),
-            "mean": (2,),
-            "violations": (SCHEDULES, 2, len(PRICES)),
+            "staying": (len(HORIZONS), phases, QUANTILES),
+            "visiting": (phases, QUANTILES),
+            "returning": (phases, QUANTILES),
+            "mean": (),
+            "losses": (EXPERTS,),
         }
         demand: dict[str, NDArray[Any]] = {}
         for name, shape in shapes.items():
@@ -104,7 +96,7 @@ class DemandModel:
             if array.dtype.kind not in "fiu" or array.shape != shape or not np.isfinite(array).all():
                 raise BadArtifact(f"the model's demand: {name} does not fit {phases} phases. Train it again.")
             # Kernels cannot be compiled for every type.
-            keeps_type = array.dtype == np.float32 and name not in ("mean", "violations")
+            keeps_type = array.dtype == np.float32 and name not in ("mean", "losses")
             demand[name] = array if keeps_type else np.asarray(array, np.float64)
         return cls(**demand)
 
@@ -112,7 +104,7 @@ class DemandModel:
 def _demand_quantiles(
     amounts: Sequence[FloatArray], labels: Sequence[IntArray], phases: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Quantiles of the staying, visiting and returning demand for one resource, from amounts in floors."""
+    """Quantiles of the staying, visiting and returning demand, from amounts in floors."""
     run = np.repeat(np.arange(len(labels)), [len(of_run) for of_run in labels])
     phase = np.concatenate(labels)
     used = np.log1p(np.concatenate(amounts))
@@ -166,9 +158,7 @@ def _pooled(staying: NDArray[np.float32], first: int, last: int) -> FloatArray:
 
 
 def _tables(demand: FloatArray) -> FloatArray:
-    """float64 (2, phases, TABLE_SIZE): share of the demand of each phase above each level of the grid."""
+    """float64 (phases, TABLE_SIZE): share of the demand of each phase above each level of the grid."""
     levels = TABLE_LOWEST + TABLE_STEP * np.arange(TABLE_SIZE)
-    rows = demand.reshape(-1, demand.shape[-1])
-    above = [len(row) - np.searchsorted(row, levels, side="right") for row in rows]
-    tables: FloatArray = np.array(above).reshape(*demand.shape[:2], TABLE_SIZE) / demand.shape[-1]
+    tables: FloatArray = np.array([1.0 - np.searchsorted(row, levels, side="right") / len(row) for row in demand])
     return tables

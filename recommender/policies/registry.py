@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recommender.errors import Misuse
-from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step, proactive
+from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step
 from recommender.policies.histogram import decide_by_histogram
 from recommender.records import PolicyFunction
 
@@ -19,12 +19,11 @@ POLICIES: Mapping[str, Callable[[Any], PolicyFunction]] = {
     "prev.step.max": lambda _: previous_step(CycleRule.MAX),
     "prev.step.rules": lambda _: previous_step(CycleRule.RULES),
     "phase.rules": lambda model: phase_rules(model.statistics.usage_mean, model.statistics.usage_sd),
-    "phase.proactive": lambda model: proactive(model.demand, model.graph.foresight, model.target_violation),
     "histogram": lambda _: decide_by_histogram,
 }
 """In the order of reports; each is made with a trained model, or None if it needs none."""
 
-NEED_MODEL = frozenset({"phase.rules", "phase.proactive"})
+NEED_MODEL = frozenset({"phase.rules"})
 ORACLES = frozenset({"ground.truth", "current.step.max", "current.step.rules"})
 """They read the future that they are judged on, for comparison only."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 OURS = "phasewise"
-TARGET_VIOLATION = 0.05  # target line in pictures of violations: the default target of `phase.proactive`
+TARGET_VIOLATION = 0.05  # target line in pictures of violations: the default target of `phasewise`
 
 
 @dataclass(frozen=True, slots=True)

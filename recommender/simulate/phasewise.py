@@ -21,7 +21,19 @@ from recommender.engine.tally import Report
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, Limits, Reason, UsageSeries, amounts_of
+from recommender.policies.experts import ALL_EXPERTS
+from recommender.records import (
+    CPU,
+    MEMORY,
+    Amounts,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Limits,
+    Reason,
+    UsageSeries,
+    amounts_of,
+)
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
 from recommender.simulate.playing import has_no_limit
@@ -31,7 +43,7 @@ from recommender.slots import SlotArrays, fresh
 class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
-    There is a model for each trace; `fleet` decides CPU, if it is the same one for all. More is learned into `classes`;
+    There is a model for each trace; `experts`, bool (EXPERTS,), may decide CPU. More is learned into `classes`;
     `problems` are failures, by object; with `explains`, `reasons` are those of the targets of each trace.
     """
 
@@ -44,7 +56,7 @@ class Phasewise(SimulatedRecommender):
         cycle_samples: int,
         options: Options,
         classes: Classes,
-        fleet: type[Fleet] = Fleet,
+        experts: BoolArray = ALL_EXPERTS,
         *,
         explains: bool = False,
     ) -> None:
@@ -65,7 +77,8 @@ class Phasewise(SimulatedRecommender):
             fold_of = {instance: places[id(model)] for instance, model in zip(self._instances, models, strict=True)}
             made: Fleet = FoldedFleet([*distinct.values()], fold_of, step_s, cycle_samples)
         else:
-            made = fleet(models[0], step_s, cycle_samples)
+            made = Fleet(models[0], step_s, cycle_samples)
+        made.experts = experts
         lead_time = KnownLeadTime(rules.apply_delay_s + step_s, step_s)
         self._engine, self._step_s = Engine(made, options, lead_time, classes=classes), step_s
         self._unpublished: set[int] = set()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from recommender.engine.classes import Classes
-from recommender.engine.fleet import ClassOnlyFleet, Fleet
+from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
+from recommender.engine.fleet import DECIDED_BY
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions, decision_positions, interval_s
 from recommender.model import PhaseModel
-from recommender.records import Played, Progress, UsageSeries, no_progress
+from recommender.policies.experts import ALL_EXPERTS
+from recommender.records import BoolArray, Played, Progress, UsageSeries, no_progress
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
@@ -22,11 +26,15 @@ from recommender.simulate.playing import as_declared, class_peaks, evaluate, pla
 
 STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
-CLASS_RUNS, FLOWCON = "class.runs", "flowcon"
-ALL_ROWS = (*ROWS, CLASS_RUNS, FLOWCON)
-"""With those that are played only on request: a part of the engine alone, and one that needs recorded losses."""
+FLOWCON = "flowcon"
+ENGINE_ROWS: Mapping[str, BoolArray] = {
+    PHASEWISE: ALL_EXPERTS,
+    **{POLICIES[by]: np.isin(DECIDED_BY, by) for by in (BY_CLASS, BY_GRAPH, BY_PAST, BY_USE)},
+}
+"""Rows of the engine, and the experts that may decide in each. They need a model."""
 
-FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}  # rows of the engine, and the fleet of each. They need a model.
+ALL_ROWS = (*ROWS, *POLICIES[BY_USE:], FLOWCON)
+"""With those that are played only on request: each expert alone, and one that needs recorded losses."""
 
 GC_THRESHOLD = 1_000_000
 """Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
@@ -37,9 +45,8 @@ time."""
 class Cluster:
     """How the rows are played, in rounds of `step_s`.
 
-    `model_for` returns the model of a container by name; it is required for the rows of `FLEETS`. Classes learn from
-    `history`, earlier runs that are not judged. With `explains` the rows of `FLEETS` give reasons, which takes a tenth
-    longer.
+    `model_for` returns the model of a container by name, required for `ENGINE_ROWS`. Classes learn from `history`: earlier
+    runs, not judged. With `explains` those rows give reasons, which takes a tenth longer.
     """
 
     model_for: Callable[[str], PhaseModel | None]
@@ -102,13 +109,13 @@ def _outcomes(
     if name == FLOWCON:
         return play(traces, FlowConShares(traces, cluster.step_s), cluster.rules, cluster.step_s, advance)
     models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
-    if name == CLASS_RUNS:  # which uses no model
-        models = models[:1] * len(models)
     classes, cycle_samples = Classes(), cluster.options.samples_per_cycle(cluster.step_s)
 
     def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], *, explains: bool = False) -> Phasewise:
         rules, step_s, options = cluster.rules, cluster.step_s, cluster.engine
-        return Phasewise(of, models, rules, step_s, cycle_samples, options, classes, FLEETS[name], explains=explains)
+        return Phasewise(
+            of, models, rules, step_s, cycle_samples, options, classes, ENGINE_ROWS[name], explains=explains
+        )
 
     if earlier := _judgeable_traces(cluster.history, cluster.options):
         learning = phasewise(earlier, models[:1] * len(earlier))

@@ -1,31 +1,45 @@
-"""CPU judged by samples, with changes two samples late and a budget of changes: Phasewise, ablations and references.
+"""CPU judged by samples, with changes two samples late and a budget of changes: the engine, parts of it, references.
 
-Models are fitted on containers other than the judged ones, or on another data set.
+The engine decides in the simulated cluster, under models that were not trained on what they judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from quality.plain_features import StageClusters
-from recommender.judging import interval_s
-from recommender.kernels.phase_plan import LONG_WINDOW, PLAN, SHORT_WINDOW
-from recommender.phases.detector import DetectorOptions, fit_detector
+from process_pool import process_pool
+from recommender.engine.classes import Classes
+from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
+from recommender.engine.options import Options, RailOptions
+from recommender.judging import ClusterRules, interval_s
+from recommender.model import PhaseModel
 from recommender.phases.features import USAGE_FEATURES
-from recommender.phases.graph import DWELL_BUCKETS
-from recommender.policies.phase_demand import EVERY_SAMPLE, FLOORS, DemandModel
-from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES, LabelledRun, fit_demand
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, UsageSeries
+from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, UsageSeries
+from recommender.report.timeline_data import allocation_at
+from recommender.simulate.clock import Trace
+from recommender.simulate.phasewise import Phasewise
+from recommender.simulate.playing import play
+from recommender.simulate.rows import ENGINE_ROWS, PHASEWISE
+from recommender.training import TrainingOptions, train
 
 FIRST_DECISION, LONG_SAMPLES, FOLDS = 4, 200, 3
-PHASES = 12
-PEAK_RUNS, PEAK_MARGIN = 3, 1.15
-TARGET = (0.05, 0.05)
-CYCLE_SAMPLES = 40
+LEAD_SAMPLES = 2
+PHASES, CYCLE_SAMPLES = 12, 40
+DECLARED_PEAKS = 2.0
+"""Without requests, so many times the peak of a container counts as declared."""
+
+TARGET, OFF = 0.05, 0.15
+WINDOWS, MARGINS = (3, 5, 10, 20, 40, 80), (1.0, 1.05, 1.1, 1.2, 1.3)
+"""Share of samples that a rule may violate, and by which it is off when it changes; windows, and factors on their
+peaks."""
+
+ORACLE = "oracle, same number of changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,144 +53,88 @@ class Result:
     changes_per_hour: float
 
 
-Label = Callable[[UsageSeries], IntArray]
-"""Container -> phase of each present sample; the highest number stands for "unknown"."""
+def compare(series: Sequence[UsageSeries], models: Sequence[PhaseModel], changes_per_hour: int) -> dict[str, Result]:
+    """Judge the engine, whole and in parts, and its references; there is a model for each container."""
+    experts = experts_of_rows(has_classes=any(one.workload is not None for one in series))
+    with process_pool(os.cpu_count() or 1) as pool:
+        decided = pool.starmap(engine, [(series, models, changes_per_hour, of) for of in experts.values()], chunksize=1)
+    found = {row: judge(series, in_force) for row, in_force in zip(experts, decided, strict=True)}
+    rule, of_rule = best_rule(series, changes_per_hour)
+    of_oracle = judge(series, [oracle(one, changes_per_hour) for one in series])
+    return {**found, f"best rule of one line: {rule}": of_rule, ORACLE: of_oracle}
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What was fitted on the containers of the other folds."""
-
-    label: Label
-    demand: DemandModel
-    occupancy: FloatArray
+def experts_of_rows(*, has_classes: bool) -> dict[str, BoolArray]:
+    """The experts that may decide in each row of the engine, bool (EXPERTS,): all, all but one kind, one kind alone."""
+    kinds = [POLICIES[by] for by in (BY_GRAPH, BY_CLASS, BY_PAST, BY_USE) if has_classes or by != BY_CLASS]
+    without = {f"{PHASEWISE} without {kind}": ~ENGINE_ROWS[kind] for kind in kinds}
+    return {PHASEWISE: ENGINE_ROWS[PHASEWISE], **without, **{f"{kind} alone": ENGINE_ROWS[kind] for kind in kinds}}
 
 
-def by_encoder(series: Sequence[UsageSeries], seed: int, features: Sequence[str] = USAGE_FEATURES) -> tuple[Label, int]:
-    """Phases as in the recommender: clusters of CRBM codes."""
-    detector, _ = fit_detector(series, DetectorOptions(tuple(features), phases=PHASES, seed=seed), CYCLE_SAMPLES)
+def engine(
+    series: Sequence[UsageSeries], models: Sequence[PhaseModel], changes_per_hour: int, experts: BoolArray
+) -> list[FloatArray]:
+    """Cores in force at each sample when the engine decides with these experts; NaN before it is judged.
 
-    def label(one: UsageSeries) -> IntArray:
-        labels = detector.trace(one)[one.present]
-        return np.where(labels < 0, detector.n_phases, labels)
-
-    return label, detector.n_phases + 1
-
-
-def by_features(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
-    clusters = StageClusters.fit([one.usage[one.present] for one in series], PHASES, seed)
-    return lambda one: clusters.label(one.usage[one.present]), len(clusters.centres) + 1
-
-
-def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
-    return lambda one: np.zeros(int(one.present.sum()), np.int64), 2
-
-
-def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, seed: int) -> Learned:
-    """Fit on containers; with `by_program`, those of one program are held out together while the price is chosen."""
-    label, number = phases(series, seed)
-    runs = [
-        LabelledRun((one.workload if by_program else None) or one.container, one.usage[one.present], label(one))
-        for one in series
-    ]
-    demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, graph.foresight(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
-
-
-Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]
-"""(containers, seed) -> (labelling of phases, number of phases)."""
-
-Rule = Callable[[UsageSeries, Learned, float], FloatArray]
-"""(container, fitted models, budget of changes per step) -> cores in force at each sample."""
-
-RuleFactory = Callable[[Sequence[UsageSeries], Learned, int], Rule]
-"""(other containers, models fitted on them, seed) -> rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How a rule is fitted, and which phases it uses."""
-
-    factory: RuleFactory
-    phases: Phases = by_encoder
-
-
-def untrained(rule: Rule) -> RuleFactory:
-    return lambda *_: rule
-
-
-def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True, own_price: bool = True) -> Rule:
-    """Rule of Phasewise or of one of its experts; by the graph's forecast, or as if the present phase lasted.
-
-    Without `own_price` the price of a violation is the same for all containers.
+    What was declared stays in force until one of these experts knows what is needed.
     """
-
-    def decide(series: UsageSeries, learned: Learned, changes_per_step: float) -> FloatArray:
-        table = learned.occupancy
-        phases = table.shape[-1]
-        if not use_forecast:
-            table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, DWELL_BUCKETS, phases)).copy()
-        weights = weights_of(learned.demand.price(EVERY_SAMPLE, TARGET), TARGET, changes_per_step)
-        expected = learned.demand.expected(table[np.newaxis], LEAD_SAMPLES, AHEAD_SAMPLES)
-        made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)
-        usage, labels = series.usage[series.present][:, [CPU]], learned.label(series)
-        decided = np.full((len(labels) + LEAD_SAMPLES, 1), np.nan)
-        requests = decided[:, 0].copy()
-        for row in range(len(labels)):
-            made.correct(slot, usage[row : row + 1], decided[row : row + 1])
-            if not own_price:
-                made.state.now.price_factor[slot] = 1.0
-            made.observe(slot, usage[row : row + 1], labels[row : row + 1], np.ones(1, bool))
-            if row + LEAD_SAMPLES + 1 < len(decided):
-                decided[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
-                requests[row + LEAD_SAMPLES + 1] = (
-                    decided[row + LEAD_SAMPLES + 1, CPU]
-                    if expert is None
-                    else made.state.now.asked[0, expert, CPU] * FLOORS[CPU]
-                )
-        return requests[: len(labels)]
-
-    return decide
+    traces = [Trace(with_requests(one), int(np.flatnonzero(one.present)[FIRST_DECISION])) for one in series]
+    step_s = min(map(interval_s, series))
+    rules = ClusterRules(apply_delay_s=LEAD_SAMPLES * step_s, restart_s=0.0, limits="none")
+    options = Options(rails=RailOptions(resizes_per_hour=changes_per_hour))
+    row = Phasewise(traces, models, rules, step_s, CYCLE_SAMPLES, options, Classes(), experts)
+    outcomes = play(traces, row, rules, step_s)
+    if row.problems:
+        raise RuntimeError(f"the engine failed: {row.problems}")
+    return [
+        allocation_at(np.flatnonzero(one.present), np.array(outcome.positions), np.array(outcome.amounts))[:, CPU]
+        for one, outcome in zip(series, outcomes, strict=True)
+    ]
 
 
-def largest_of_the_last(samples: int, margin: float, off: float) -> Rule:
-    """Largest of the last samples with a margin; changed when it is off by the share `off`."""
-
-    def decide(series: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
-        cores = series.usage[series.present, CPU]
-        requests = np.empty(len(cores))
-        current = np.nan
-        for row in range(len(cores)):
-            wanted = cores[max(0, row - samples + 1) : row + 1].max() * margin
-            if not abs(wanted - current) <= off * current:
-                current = wanted
-            requests[row] = current
-        return np.concatenate([np.full(LEAD_SAMPLES + 1, np.nan), requests])[: len(cores)]
-
-    return decide
+def with_requests(series: UsageSeries) -> UsageSeries:
+    """The container with its requests, or with `DECLARED_PEAKS` times its own peak where some are missing."""
+    if series.requests is not None and not np.isnan(series.requests).any():
+        return series
+    return replace(series, requests=np.tile(DECLARED_PEAKS * np.nanmax(series.usage, axis=0), (len(series), 1)))
 
 
-def earlier_peak(series: Sequence[UsageSeries]) -> Rule:
-    """Largest peak of the runs of the class that ended before, with a margin; as declared until there are three."""
-    peaks: dict[str | None, list[tuple[int, float]]] = {}
-    for one in series:
-        peaks.setdefault(one.workload, []).append((int(one.timestamps[-1]), float(one.usage[one.present, CPU].max())))
+def best_rule(series: Sequence[UsageSeries], changes_per_hour: float) -> tuple[str, Result]:
+    """The rule with the least slack of those that hold the budget and the target, chosen in hindsight; and its name.
 
-    def decide(one: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
-        earlier = [peak for end, peak in peaks[one.workload] if end < one.timestamps[0]]
-        if len(earlier) >= PEAK_RUNS:
-            return np.full(int(one.present.sum()), max(earlier) * PEAK_MARGIN)
-        declared: FloatArray = one.requests[one.present, CPU]  # type: ignore[index]  # used only where all have requests
-        return declared
+    If none holds both, it is the one that violates least within the budget, or else of all.
+    """
+    found: dict[str, Result] = {}
+    for samples, margin in product(WINDOWS, MARGINS):
+        in_force = [largest_of_the_last(one, samples, margin) for one in series]
+        found[f"largest of the last {samples} x {margin:g}"] = judge(series, in_force)
 
-    return decide
+    def rank(rule: str) -> tuple[bool, float, float]:
+        of = found[rule]
+        return of.changes_per_hour > changes_per_hour, max(of.violation, TARGET), of.slack
+
+    return (best := min(found, key=rank)), found[best]
 
 
-def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> FloatArray:
+def largest_of_the_last(series: UsageSeries, samples: int, margin: float) -> FloatArray:
+    """Cores in force by the largest of the last samples with a margin, changed when it is off by the share `OFF`."""
+    cores = series.usage[series.present, CPU]
+    wanted = sliding_window_view(np.append(np.zeros(samples - 1), cores), samples).max(axis=1) * margin
+    in_force = np.full(len(cores) + LEAD_SAMPLES + 1, np.nan)
+    current = np.nan
+    for row, cores_wanted in enumerate(wanted.tolist()):
+        if not abs(cores_wanted - current) <= OFF * current:
+            current = cores_wanted
+        in_force[row + LEAD_SAMPLES + 1] = current
+    return in_force[: len(cores)]
+
+
+def oracle(series: UsageSeries, changes_per_hour: float) -> FloatArray:
     """As many segments as the budget allows, each at its largest use; the cheapest pairs are merged."""
     cores = series.usage[series.present, CPU]
     peaks, lengths = cores.copy(), np.ones(len(cores), np.int64)
-    for _ in range(len(cores) - max(1, round(len(cores) * changes_per_step))):
+    changes = round(len(cores) * changes_per_hour * interval_s(series) / 3600.0)
+    for _ in range(len(cores) - max(1, changes)):
         both = np.maximum(peaks[:-1], peaks[1:])
         added_slack = (both - peaks[:-1]) * lengths[:-1] + (both - peaks[1:]) * lengths[1:]
         at = int(added_slack.argmin())
@@ -185,32 +143,8 @@ def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> F
     return np.repeat(peaks, lengths)
 
 
-ROWS = {
-    "Phasewise: the plan on the graph's forecast, beside two rules": Row(untrained(phasewise_rule())),
-    'forecast replaced by "the present phase lasts"': Row(untrained(phasewise_rule(use_forecast=False))),
-    "one price of violations for all containers": Row(untrained(phasewise_rule(own_price=False))),
-    "phases by k-means on six plain features": Row(untrained(phasewise_rule()), by_features),
-    "no phases": Row(untrained(phasewise_rule()), no_phases),
-    "the plan alone": Row(untrained(phasewise_rule(PLAN))),
-    "the plan alone, no phases": Row(untrained(phasewise_rule(PLAN)), no_phases),
-    "the rule of ten samples alone": Row(untrained(phasewise_rule(SHORT_WINDOW))),
-    "the rule of forty samples alone": Row(untrained(phasewise_rule(LONG_WINDOW))),
-    "largest of the last 40 x 1.05": Row(untrained(largest_of_the_last(40, 1.05, 0.15))),
-    "oracle, same number of changes": Row(untrained(oracle)),
-}
-"""Phasewise, its ablations, and the references."""
-
-PEAK = "largest peak of earlier runs x 1.15"
-
-
-def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
-    """Rows that apply to these containers: peaks of earlier runs need classes and requests."""
-    if all(one.workload is not None and one.requests is not None for one in series):
-        return ROWS | {PEAK: Row(untrained(earlier_peak(series)))}
-    return dict(ROWS)
-
-
 def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
+    """Judge the cores in force at each sample of each container, from the sample `FIRST_DECISION` on."""
     slack = used = hours = 0.0
     violated: list[BoolArray] = []
     changes = 0
@@ -226,63 +160,15 @@ def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Resu
     return Result(slack / used, float(np.concatenate(violated).mean()), p90, changes / hours)
 
 
-def compare(
-    series: Sequence[UsageSeries], changes_per_hour: float, more: Mapping[str, Row], *, by_program: bool, seed: int
-) -> dict[str, Result]:
-    """Judge all rows, and `more`, on each container, fitted on other programs (`by_program`) or other containers."""
-    rows, judged = {**rows_for(series), **more}, list[UsageSeries]()
-    in_force: dict[str, list[FloatArray]] = {name: [] for name in rows}
-    for training, kept_out in folds(series, by_program=by_program, seed=seed):
-        judged += kept_out
-        for name, cores in cores_in_force(kept_out, training, changes_per_hour, rows, by_program, seed).items():
-            in_force[name] += cores
-    return {name: judge(judged, in_force[name]) for name in rows}
-
-
-def compare_unseen(
-    series: Sequence[UsageSeries],
-    training: Sequence[UsageSeries],
-    changes_per_hour: float,
-    more: Mapping[str, Row],
-    seed: int,
-) -> dict[str, Result]:
-    """Judge all rows, and `more`, on containers of a data set that was not fitted on."""
-    rows = {**rows_for(series), **more}
-    in_force = cores_in_force(series, training, changes_per_hour, rows, True, seed)
-    return {name: judge(series, in_force[name]) for name in rows}
-
-
-def cores_in_force(
-    series: Sequence[UsageSeries],
-    training: Sequence[UsageSeries],
-    changes_per_hour: float,
-    rows: Mapping[str, Row],
-    by_program: bool,
-    seed: int,
-) -> dict[str, list[FloatArray]]:
-    """Cores in force at each sample of each container, by row."""
-    learned = {
-        phases: learn(training, phases, by_program=by_program, seed=seed)
-        for phases in {row.phases for row in rows.values()}
-    }
-    found: dict[str, list[FloatArray]] = {}
-    for name, row in rows.items():
-        known = learned[row.phases]
-        rule = row.factory(training, known, seed)
-        found[name] = [rule(one, known, changes_per_hour * interval_s(one) / 3600.0) for one in series]
-    return found
-
-
-def folds(
-    series: Sequence[UsageSeries], *, by_program: bool, seed: int
-) -> Iterator[tuple[list[UsageSeries], list[UsageSeries]]]:
-    """(containers to fit on, containers kept out) of each fold; whole programs share a fold with `by_program`."""
+def models_of_others(series: Sequence[UsageSeries], *, by_program: bool, seed: int) -> list[PhaseModel]:
+    """For each container a model of the other folds; with `by_program`, those of one program share a fold."""
     if by_program:
         programs = sorted({one.workload or one.container for one in series})
         places = [programs.index(one.workload or one.container) for one in series]
     else:
         places = np.random.default_rng(seed).permutation(len(series)).tolist()
-    groups = [place % FOLDS for place in places]
-    for group in sorted(set(groups)):
-        training = [one for one, of in zip(series, groups, strict=True) if of != group]
-        yield training, [one for one, of in zip(series, groups, strict=True) if of == group]
+    groups, options = [place % FOLDS for place in places], TrainingOptions(USAGE_FEATURES, phases=PHASES, seed=seed)
+    models: dict[int, PhaseModel] = {}
+    for group in set(groups):
+        models[group] = train([one for one, of in zip(series, groups, strict=True) if of != group], options)
+    return [models[group] for group in groups]

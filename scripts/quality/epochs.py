@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from recommender import model as models
+from recommender.engine.container_arrays import BY_CLASS, POLICIES
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
 from recommender.report.timeline_data import allocation_at
-from recommender.simulate.rows import CLASS_PEAK, CLASS_RUNS, PHASEWISE, STATIC, VPA, Cluster, play_rows
+from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, STATIC, VPA, Cluster, play_rows
 
 START = 1_700_000_000
 PACE_VARIATION = 0.15
@@ -111,7 +112,7 @@ def compare(world: World, seed: int = 0) -> dict[str, Result]:
     series, bundled = simulated_jobs(world, seed), models.load(models.BUNDLED)
     options = ReplayOptions(cycle_samples=round(CYCLE_S / world.step_s))
     cluster = Cluster(lambda _: bundled, options, ClusterRules(world.delay_s), world.step_s, Options())
-    rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE) if world.has_class else (STATIC, VPA, PHASEWISE)
+    rows = (STATIC, VPA, CLASS_PEAK, POLICIES[BY_CLASS], PHASEWISE) if world.has_class else (STATIC, VPA, PHASEWISE)
     played, _ = play_rows(rows, series, cluster)
     judged = [one for one in series if one.container in played]
     return {row: judge([(one, played[one.container][row].decisions) for one in judged]) for row in rows}

@@ -61,7 +61,7 @@ INVALID = {
     "graph of other phases": (graph_of_fewer_phases, "graph has 3 phases, not 12 and the unknown"),
     "demand without a graph": (lambda _, manifest: manifest.pop("graph"), "only some of phase statistics, graph"),
     "statistics of other phases": (array("phases.usage_mean", lambda table: table[:3]), "usage_mean"),
-    "demand of complex numbers": (array("demand.violations", lambda shares: shares.astype(np.complex64)), "violations"),
+    "demand of complex numbers": (array("demand.losses", lambda losses: losses.astype(np.complex64)), "losses"),
     "delay out of range": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
 }
 

@@ -24,7 +24,7 @@ from recommender.replay import Plan, replay, replay_container
 from recommender.timelines import harm, saving
 
 NAN = float("nan")
-NAMES = tuple(name for name in POLICIES if name != "phase.proactive")
+NAMES = tuple(POLICIES)
 START = 1_700_000_000
 
 

@@ -25,7 +25,7 @@ GIB = 2.0**30
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 WHY = {
-    "policy": "phase.proactive", "rule": "80% that phase 2 starts within 40 s", "forecastCpuCores": 1.5,
+    "policy": "phase.graph", "rule": "80% that phase 2 starts within 40 s", "forecastCpuCores": 1.5,
     "forecastMemoryBytes": 3 * GIB, "defaultCpuCores": 1.8, "defaultMemoryBytes": 4 * GIB,
     "rails": [{"name": "slow shrink", "words": "kept for 600 s"}],
 }  # fmt: skip

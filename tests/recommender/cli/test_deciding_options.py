@@ -39,7 +39,6 @@ OTHER_VALUES = {
     "--shrink-step": "0.5",
     "--target-violation": "0.3",
     "--target-kills": "0.5",
-    "--widen": "2",
     "--resizes-per-hour": "1",
     "--wait-for-room": "15m",
     "--hold-cpu": "0.6",

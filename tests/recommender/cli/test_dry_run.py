@@ -96,7 +96,7 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
     assert len({round(p["cpu"]["used_core_hours"], 9) for p in policies.values()}) == 1
     assert policies["ground.truth"]["cpu"]["slack_ratio"] == 0
     assert policies["current.step.max"]["memory"]["violation_ratio"] == 0
-    assert policies["phase.proactive"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
+    assert policies["phasewise"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
 
 
 @pytest.mark.option("phasewise dry-run", "--model")
@@ -176,7 +176,7 @@ def test_the_order_of_rows_and_the_number_of_files_change_nothing(
 @pytest.mark.long
 def test_models_trained_in_parallel_are_the_same(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)
-    options = ("dry-run", tmp_path / "three.csv", *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")
+    options = ("dry-run", tmp_path / "three.csv", *CYCLE, "--policies", "phase.rules", "--json", "-", "--jobs")
     assert phasewise(*options, 2).out == phasewise(*options, 1).out
 
 
@@ -197,7 +197,7 @@ def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_
     outputs = ("--html", tmp_path / "r.html", "--plots", tmp_path / "plots")
     ended = phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--sample", 2, *outputs)
     assert ended.code == 0, ended.err
-    assert "phase.proactive" in (tmp_path / "r.html").read_text()
+    assert "phase.rules" in (tmp_path / "r.html").read_text()
     assert len(list((tmp_path / "plots").glob("*.png"))) >= 4
 
 
@@ -239,8 +239,8 @@ def test_exit_code_137_alone_is_not_reported_as_an_oom_kill(
 def test_one_container_is_replayed_without_policies_that_need_a_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
-    assert "phase.proactive" not in report["policies"]
-    assert any("phase.proactive" in note and "give a --model" in note for note in report["notes"])
+    assert "phase.rules" not in report["policies"]
+    assert any("phase.rules" in note and "give a --model" in note for note in report["notes"])
 
 
 def test_the_legend_explains_missing_shares_of_killed_runs_whatever_the_headline_is_about(
@@ -268,7 +268,7 @@ def test_own_data_are_replayed_at_the_live_cycle_even_with_the_bundled_model(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policies", "phase.proactiv"), "Did you mean 'phase.proactive'"),
+        (("--policies", "phase.rule"), "Did you mean 'phase.rules'"),
         (("--cycle", "10m", "--cycle-samples", "3"), "exclude each other"),
         (("--cycle", "soon"), "not a duration"),
         (("--step", "1s"), "--step"),

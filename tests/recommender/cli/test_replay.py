@@ -155,7 +155,7 @@ def test_explain_at_shows_what_the_engine_knew_at_that_time(phasewise: Phasewise
     after = phasewise("explain", "ns/job", "--record", record, "--at", KILLED_AT + 1).out
     assert "killed" not in before
     assert "killed" in after
-    assert "phase.proactive" in after
+    assert "recent.use" in after
     assert after.startswith("ns/job, as of 1970-01-12T13:47:21Z\n")
     document = orjson.loads(phasewise("explain", "ns/job", "--record", record, "--json").out)
     assert document["profile"]["updated"] == "1970-01-12T13:47:40Z"

@@ -69,9 +69,9 @@ def test_model_show_describes_every_phase(phasewise: Phasewise, model_folder: Pa
     assert ended.code == 0
     assert "5 phases" in ended.out
     assert "memory around" in " ".join(ended.out.split())
-    assert "price of a violation: learned" in ended.out, "although there are runs of two workloads only"
+    assert "losses of experts: learned" in ended.out, "although there are runs of two workloads only"
     facts = json.loads(phasewise("model", "show", model_folder, "--json").out)
-    assert facts["training"]["priced"] is True
+    assert facts["training"]["compared"] is True
     assert [phase["phase"] for phase in facts["phases"]] == [0, 1, 2, 3, 4]
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
 
@@ -127,11 +127,11 @@ def test_a_split_model_does_not_say_that_its_number_of_phases_was_chosen_in_trai
     assert "number of phases by" not in phasewise("model", "show", split).out
 
 
-def test_training_on_too_few_runs_assumes_a_price_of_violations(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_training_on_too_few_runs_takes_all_experts_to_be_equal(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=2).to_csv(tmp_path / "two.csv", index=False)
     ended = phasewise("train", tmp_path / "two.csv", "-o", tmp_path / "m", *MODEL_OPTIONS)
-    assert "price of a violation is assumed" in ended.err
-    assert "price of a violation: assumed" in phasewise("model", "show", tmp_path / "m").out
+    assert "losses of experts are taken to be equal" in " ".join(ended.err.split())
+    assert "losses of experts: taken to be equal" in phasewise("model", "show", tmp_path / "m").out
 
 
 def test_phases_of_a_container_do_not_depend_on_other_containers(
@@ -243,16 +243,16 @@ def test_imported_arrays_that_fit_no_encoder_are_refused(
 
 
 @pytest.mark.option("phasewise model import", "-o", "--features")
-def test_an_imported_model_cannot_run_phase_proactive(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_an_imported_model_cannot_run_phasewise(phasewise: Phasewise, tmp_path: Path) -> None:
     phasewise("model", "import", AI4DL / "reference_model.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
     source = AI4DL / "sample-dlaas.csv"
     options = ("dry-run", source, "--model", tmp_path / "m", "--cycle-samples", 10, *AI4DL_MAP)
-    ended = phasewise(*options, "--policies", "phase.proactive")
+    ended = phasewise(*options, "--policies", "phasewise")
     assert ended.code == 2
     assert "Train a model" in ended.err
     ended = phasewise(*options)
     assert ended.code == 0, ended.err
-    assert "phase.proactive is left out" in " ".join(ended.out.split())
+    assert "phasewise is left out" in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST
+from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH
 from recommender.engine.judging import judge
 from recommender.engine.keys import Rules
 from recommender.engine.tally import Report
@@ -82,7 +82,7 @@ def test_whether_cpu_was_withheld_shows_in_the_next_samples(
 @given(st.lists(st.floats(0.95, 1.05), min_size=MIN_CENSORED_SAMPLES, max_size=20))
 def test_censored_samples_teach_neither_plan_nor_class(cores: list[float]) -> None:
     """They are no violation, and no proof of enough; the report counts them as short of CPU."""
-    for decided_by in (BY_FORECAST, BY_CLASS):
+    for decided_by in (BY_GRAPH, BY_CLASS):
         world, runs = World(), ClassRuns()
         world.groups.applied[0], world.groups.given[0] = True, (1.0, GIB)
         slot = world.add(requests=(1.0, GIB), decided_by=decided_by)

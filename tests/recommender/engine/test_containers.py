@@ -152,7 +152,9 @@ def test_a_restart_forgets_that_use_was_held_to_its_limit() -> None:
     arrays.censored_samples[member.slot], arrays.censored_cpu_cores[member.slot] = 3, 0.2
     fleet.reset_run(member, NOW_S + 2.0)
     assert arrays.censored_samples[member.slot] == 0
-    assert np.isnan(arrays.censored_cpu_cores[member.slot]), "more use in the new run does not mean that it was withheld"
+    assert np.isnan(arrays.censored_cpu_cores[member.slot]), (
+        "more use in the new run does not mean that it was withheld"
+    )
 
 
 def test_the_back_off_before_a_restart_does_not_count_for_the_age_of_the_run() -> None:

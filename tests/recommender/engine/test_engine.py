@@ -59,7 +59,7 @@ def test_a_forecast_is_explained_and_an_unchanged_target_is_the_same_object() ->
     assert target.doubt == ""
     assert 0.5 <= target.estimate.target[CPU] < 1.1
     why = driver.engine.why(MAIN)
-    assert why.policy == "phase.proactive" and why.rule
+    assert why.policy == "recent.use" and why.rule
     assert why.leading is driver.engine.fleet.members[A]
     assert why.forecast[CPU] > 0.4
     driver.step()
@@ -81,11 +81,11 @@ def test_the_example_of_docs_concepts_deciding_is_what_the_engine_does() -> None
             [name for name, _ in why.rails],
         )
     assert seen[1] == ((2.0, 4.0), "histogram", ["fallback", "no shrinking on a guess"])
-    assert seen[4] == ((0.96, 4.0), "phase.proactive", ["slow shrink"])
+    assert seen[4] == ((0.96, 4.0), "phase.graph", ["slow shrink"])
     memory_gib = [seen[sample][0][MEMORY] for sample in (13, 41, 81, 121, 161, 201, 241)]
-    assert (seen[13][0][CPU], memory_gib) == (0.5, [4.0, 3.2, 2.56, 2.05, 1.64, 1.31, 1.1])
-    assert [seen[sample][0][CPU] for sample in (176, 179, 180)] == [0.5, 0.5, 1.5]  # raised when it begins
-    assert [seen[sample][0][CPU] for sample in (476, 479, 480)] == [1.5, 1.5, 1.5]  # ahead of it
+    assert (seen[13][:2], memory_gib) == (((0.53, 4.0), "recent.use"), [4.0, 3.2, 2.56, 2.05, 1.64, 1.31, 1.1])
+    assert [seen[sample][0][CPU] for sample in (176, 179, 180)] == [0.53, 0.53, 1.59]  # raised when it begins
+    assert [seen[sample][0][CPU] for sample in (470, 476, 479, 480)] == [0.5, 1.5, 1.5, 1.5]  # ahead of it
     assert seen[476][1] == "own.past"
 
 
@@ -171,14 +171,14 @@ def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(monkeypatc
     for driver in (sound, failing):
         driver.containers[B], driver.usage[B] = running(), (0.2, 0.3)
         driver.steps(2)
-    decide = failing.engine.fleet._decide_by_forecast
+    recall = failing.engine.fleet._recall
 
-    def fails_for_one(slots: IntArray) -> int:
+    def fails_for_one(slots: IntArray) -> FloatArray:
         if failing.engine.fleet.members[B].slot in slots.tolist():
             raise RuntimeError("unexpected")
-        return decide(slots)
+        return recall(slots)
 
-    monkeypatch.setattr(failing.engine.fleet, "_decide_by_forecast", fails_for_one)
+    monkeypatch.setattr(failing.engine.fleet, "_recall", fails_for_one)
     reports = failing.steps(40)
     sound.steps(40)
     assert {about for report in reports for about in report.problems} == {str(B)}
@@ -300,17 +300,16 @@ def teach_class(driver: EngineDriver, runs: int = 3) -> None:
         assert driver.engine.classes.learn(BERT, "main", curve, memory, 600.0, NOW_S)
 
 
-def test_between_two_queries_the_answer_of_the_class_holds_against_the_forecast() -> None:
+def test_between_two_queries_the_answer_of_the_class_holds() -> None:
     """A class that is not due for a query still has its last answer."""
     driver = EngineDriver(workload="bert")
     teach_class(driver)
     driver.usage[A] = 1.0, 2.0
     arrays, queried_s = driver.engine.fleet.arrays, set()
-    for _ in range(120):  # the forecast would be due from the fourth sample on
+    for _ in range(120):
         driver.step()
         member = driver.engine.fleet.members[A]
         slot = member.slot
-        assert driver.engine.fleet.decide([member], driver.now_s) == 0, "nor when decide is called again"
         assert arrays.decided_by[slot] == BY_CLASS
         queried_s.add(float(arrays.class_queried_s[slot]))
     assert len(queried_s) == 20, "once per hundredth of a run"
@@ -335,7 +334,7 @@ def test_a_class_that_becomes_known_later_decides_from_then_on_and_learns_a_kill
     teach_class(driver)
     driver.usage[A] = 1.0, 2.0
     driver.steps(10)
-    assert driver.engine.why(MAIN).policy == "phase.proactive"
+    assert driver.engine.why(MAIN).policy == "phase.graph"
     driver.containers = {A: running(workload="bert")}
     driver.step()
     assert driver.engine.why(MAIN).policy == "class.runs"
@@ -345,7 +344,7 @@ def test_a_class_that_becomes_known_later_decides_from_then_on_and_learns_a_kill
     assert memory.killed.tolist() == [False, False, False, True]
     driver.containers = {A: running()}
     driver.step()
-    assert driver.engine.why(MAIN).policy == "phase.proactive", "without a class again"
+    assert driver.engine.why(MAIN).policy == "phase.graph", "without a class again"
 
 
 # -- no samples --------------------------------------------------------------------------------------------------------
@@ -438,7 +437,7 @@ def test_a_restart_without_usable_state_publishes_nothing_new_while_the_target_s
         after.step()
         estimate = after.targets[MAIN].estimate
         assert (estimate.upper <= estimate.target * 1.02).all(), "not the default's, which is wide without history"
-    assert after.engine.why(MAIN).rule.startswith("the largest of its last 10 samples")
+    assert after.engine.why(MAIN).rule.startswith("the largest of its last 40 samples and 6%")
     after.steps(85)
     assert after.published == 0
     assert after.target() == before.target()

@@ -1,4 +1,4 @@
-"""CPU decisions of live containers: by the plan, by their classes, by their own past."""
+"""CPU decisions of live containers: by samples, by the phase graph, by their classes, by their own past."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, UNDECIDED
 from recommender.engine.containers import MIN_KEPT_ROWS, Member, NewContainer
-from recommender.engine.fleet import ClassOnlyFleet, Fleet
+from recommender.engine.fleet import DECIDED_BY, Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
-from recommender.kernels.phase_plan import BLOCKS
+from recommender.kernels.experts import BLOCKS, CLASS
 from recommender.model import PhaseModel
-from recommender.policies.class_runs import INITIAL_EXCESS, MIN_RUNS_TO_FALL, ClassRuns
+from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassRuns
 from recommender.policies.histogram import HistogramSession
-from recommender.policies.phase_demand import EVERY_SAMPLE
-from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES
 from recommender.records import CPU, Block, Sample, UsageSeries
 from recommender.training import TrainingOptions, with_forecasts
 from tests.fakes.curves import curve_of
@@ -50,48 +47,35 @@ def feed(fleet: Fleet, instance: Instance, usage: np.ndarray, start_s: float = 0
             fleet.observe(Samples.of([(instance, Sample(start_s + t * step_s, cpu, memory))]))
 
 
-def plan_along(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
-    """Requests of the plan before each sample of a whole series, with the model and settings of a fleet."""
-    demand, target = MODEL.demand, MODEL.target_violation
-    assert demand is not None
-    expected = demand.expected(MODEL.graph.foresight(1, AHEAD_SAMPLES).occupancy[np.newaxis], 1, AHEAD_SAMPLES)
-    weights = weights_of(demand.price(EVERY_SAMPLE, target), target, changes_per_sample=12 / 3600)
-    series = UsageSeries("main", np.arange(len(usage)), 1.0, usage)
-    state = PlanState(MODEL.detector.n_phases + 1, 1)
-    # The fleet does not know what is in force, so nothing is charged to its plan.
-    plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series)
-    return plan.follow(0, usage, labels, decisions, lead=len(usage) + 1)
-
-
-def test_live_decisions_equal_those_of_the_plan_along_a_whole_series() -> None:
-    usage = random_use(1, 100)
-    fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
-    decided, wanted = np.zeros(101, bool), []
+def run_through(fleet: Fleet, usage: np.ndarray) -> list[int]:
+    """What decided after each sample of a run."""
+    decided_by = []
     for t, (cpu, memory) in enumerate(usage):
         fleet.observe(Samples.of([(A, Sample(t, cpu, memory))]))
-        for member in fleet.due(t):
-            fleet.decide([member], t)
-            decided[t + 1] = True
-            wanted.append(fleet.arrays.wanted[member.slot, CPU])
-    assert np.flatnonzero(decided)[0] == MODEL.detector.lag + 1
-    assert decided[MODEL.detector.lag + 1 :].all(), "with each sample: there is no cycle"
-    np.testing.assert_allclose(wanted, plan_along(usage, decided)[decided, CPU])
-
-
-@pytest.mark.parametrize(("fleet_of", "fallback"), [(Fleet, BY_FORECAST), (ClassOnlyFleet, UNDECIDED)])
-def test_beyond_the_runs_of_its_class_the_forecast_decides_if_there_is_one(
-    fleet_of: type[Fleet], fallback: int
-) -> None:
-    """The earlier run took 40 s at half a core; it tells nothing about one that still runs after 60 s."""
-    runs = ClassRuns([curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
-    fleet = fleet_of(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
-    decided_by = []
-    for t in range(70):
-        fleet.observe(Samples.of([(A, Sample(t, 0.5, 1e9))]))
         fleet.decide(fleet.due(t), t)
         decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
-    assert set(decided_by[1:55]) == {BY_CLASS}
-    assert decided_by[-1] == fallback
+    return decided_by
+
+
+def test_a_request_is_decided_with_each_sample_once_there_are_enough_for_a_phase() -> None:
+    decided_by = run_through(Fleet(MODEL, 1.0, CYCLE, introduce), random_use(1, 100))
+    assert set(decided_by[: MODEL.detector.lag]) == {UNDECIDED}
+    assert UNDECIDED not in decided_by[MODEL.detector.lag :]
+
+
+def test_a_class_decides_from_the_first_sample_on() -> None:
+    runs = ClassRuns([curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    assert run_through(fleet, np.tile([[0.5, 1e9]], (5, 1)))[0] == BY_CLASS
+
+
+def test_an_expert_that_may_not_decide_does_not() -> None:
+    """The earlier run took 40 s; it tells nothing about one that still runs after 60 s."""
+    runs = ClassRuns([curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    fleet.experts = DECIDED_BY == BY_CLASS
+    assert set(run_through(fleet, np.tile([[0.5, 1e9]], (70, 1)))) == {BY_CLASS}
+    assert fleet.arrays.wanted[fleet.members[A].slot, CPU] == pytest.approx(0.5), "the last answer stays"
 
 
 def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for_longer() -> None:
@@ -99,6 +83,7 @@ def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for
     queried every 4 s: the core is there 4 to 8 s ahead, and gone once none is needed for 20 to 24 s."""
     curve = curve_of(1.0, np.tile([[0.1, 1e9]] * 95 + [[1.0, 1e9]] * 5, (4, 1)).astype(np.float32))
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
+    fleet.experts = DECIDED_BY == BY_CLASS
     fleet.lead_s, wanted = 4.0, np.empty(200)
     for t in range(200):
         fleet.observe(Samples.of([(A, Sample(t, *curve.levels[t].tolist()))]))
@@ -114,50 +99,38 @@ UNLIKE = np.tile([[0.5, 1e9]] * 7 + [[5.0, 1e9]] * 3, (40, 1)).astype(np.float32
 """A run that uses five cores for three seconds out of ten."""
 
 
-def run_through(fleet: Fleet, usage: np.ndarray) -> list[int]:
-    """What decided after each sample of a run."""
-    decided_by = []
-    for t, (cpu, memory) in enumerate(usage):
-        fleet.observe(Samples.of([(A, Sample(t, cpu, memory))]))
-        fleet.decide(fleet.due(t), t)
-        decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
-    return decided_by
-
-
 def test_a_class_whose_runs_are_unlike_each_other_soon_decides_no_longer() -> None:
-    """Five cores where half a core is used cost nine times the mean use with each sample: a dozen settle it."""
+    """Five cores where half a core is used: the windows are cheaper, and the next run of the class begins with them."""
     runs = ClassRuns([curve_of(1.0, UNLIKE)] * MIN_RUNS_TO_FALL)
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
-    decided_by = run_through(fleet, np.tile([[0.5, 1e9]], (60, 1)))
-    member = fleet.members[A]
-    assert decided_by[5] == BY_CLASS and set(decided_by[40:]) == {BY_FORECAST}
-    assert not runs.worth_following and not member.follows
-    assert fleet.arrays.wanted[member.slot, CPU] < 1.0
-    assert fleet.arrays.table[member.slot] == SHARED_TABLE
-    assert fleet.rule(member).endswith("; forecasts by its class have cost more")
+    steady = np.tile([[0.5, 1e9]], (120, 1))
+    decided_by = run_through(fleet, steady)
+    assert decided_by[3] == BY_CLASS and BY_CLASS not in decided_by[100:]
+    assert fleet.arrays.wanted[fleet.members[A].slot, CPU] < 1.0
+    fleet.remove([A])
+    assert runs.expected_losses(MODEL.demand.losses)[CLASS] > 1.2 * MODEL.demand.losses[CLASS]
+    later = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    assert BY_CLASS not in run_through(later, steady)[10:]
 
 
-def test_a_class_decides_again_once_its_forecasts_would_have_been_cheaper() -> None:
-    """The earlier run raised CPU at the same age, which the forecast alone follows two samples late."""
-    usage = np.tile([[0.1, 1e9]] * 27 + [[5.0, 1e9]] * 3, (3, 1)).astype(np.float32)
-    runs = ClassRuns([curve_of(1.0, usage)] * MIN_RUNS_TO_FALL)
-    runs.charge(-INITIAL_EXCESS + 10.0, 0.0)
+def test_a_light_run_tells_nothing_of_the_experts() -> None:
+    runs = ClassRuns([curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (4000, 1)))])
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
-    decided_by = run_through(fleet, usage)
-    assert BY_CLASS not in decided_by[:27]
-    assert decided_by[-1] == BY_CLASS and runs.worth_following
+    run_through(fleet, np.tile([[0.5, 1e9]], (40, 1)))
+    fleet.remove([A])
+    assert runs.samples == 0.0
 
 
 def test_a_class_decides_again_at_once_after_only_the_recommenders_clock_was_set_back() -> None:
     """Samples have the time of their node: nothing of the container is late, so nothing of it is shifted."""
     curve = curve_of(1.0, np.tile(np.array([0.5, 1e9], np.float32), (400, 1)))
     fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
-    decided_by = []
+    answers = []
     for t, ahead_s in ((10, 0.0), (20, 86400.0), (30, 0.0)):
         fleet.observe(Samples.of([(A, Sample(t, 0.5, 1e9))]))
         fleet.decide(fleet.due(t + ahead_s), t + ahead_s)
-        decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
-    assert decided_by[0] == decided_by[2] == BY_CLASS != decided_by[1]
+        answers.append(not np.isnan(fleet.arrays.class_cores[fleet.members[A].slot]).any())
+    assert answers == [True, False, True]
 
 
 EPOCH = [[0.1, 1e9]] * 20 + [[1.0, 1e9]] * 5
@@ -187,21 +160,6 @@ def test_a_container_without_a_class_is_raised_ahead_by_its_own_past() -> None:
     assert fleet.rule(fleet.members[A]) == "as it went on 7 times before: up to 0.1 cores within 9 s"
 
 
-@pytest.mark.parametrize(("bucket_s", "decides"), [(1.0, BY_CLASS), (60.0, BY_PAST)])
-def test_a_class_decides_only_where_its_kept_runs_resolve_stages(bucket_s: float, decides: int) -> None:
-    """In buckets of a minute a core seems to be needed all the time."""
-    usage = np.tile(EPOCH, (12, 1)).astype(np.float32)
-    width = int(bucket_s)
-    curve = curve_of(bucket_s, usage.reshape(-1, width, 2).max(axis=1))
-    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
-    cores, decided_by = run_epochs(fleet, epochs=8).T
-    assert set(decided_by[4 * len(EPOCH) + 2 :]) == {decides}
-    assert cores[5 * len(EPOCH) :].min() == pytest.approx(0.1)
-    assert fleet.due(300.0), "a query of its class is due"
-    fleet.decide(fleet.due(300.0), 300.0)
-    assert fleet.arrays.decided_by[fleet.members[A].slot] == decides, "without a new sample nothing changes"
-
-
 def test_after_a_restart_a_container_continues_by_its_own_past() -> None:
     before, after = Fleet(MODEL, 1.0, 30, introduce), Fleet(MODEL, 1.0, 30, introduce)
     run_epochs(before, epochs=8)
@@ -215,57 +173,6 @@ def test_after_a_restart_a_container_continues_by_its_own_past() -> None:
     slot = after.members[A].slot
     assert after.arrays.decided_by[slot] == BY_PAST
     assert after.arrays.wanted[slot, CPU] == before.arrays.wanted[before.members[A].slot, CPU] == pytest.approx(1.0)
-
-
-def test_in_a_new_stage_the_class_is_queried_and_then_the_forecast_decides() -> None:
-    unlike = ClassRuns([curve_of(60.0, np.full((10, 2), (2.0, 1e12), np.float32))])
-    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), unlike, started_s=0.0))
-    assert run_epochs(fleet, epochs=8)[-1, 1] == BY_PAST
-    slot, decided_by = fleet.members[A].slot, []
-    for t in (200, 201):
-        fleet.observe(Samples.of([(A, Sample(t, 5.0, 1e9))]))
-        fleet.decide(fleet.due(t), t)
-        assert t > 200 or fleet.arrays.wanted[slot, CPU] == 5.0, "its present usage"
-        decided_by.append(fleet.arrays.decided_by[slot])
-    assert decided_by == [BY_PAST, BY_FORECAST], "the first sample may be half of another stage"
-    assert fleet.arrays.class_queried_s[slot] == 201
-
-
-def test_own_past_gives_way_once_its_class_has_runs_that_resolve_stages() -> None:
-    runs = ClassRuns()
-    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
-    assert run_epochs(fleet, epochs=8)[-1, 1] == BY_PAST
-    for curve, decides in ((np.tile(EPOCH, (9, 1)), BY_CLASS), (np.full((20, 2), (9.0, 1e12)), BY_FORECAST)):
-        runs.replace([curve_of(1.0, curve.astype(np.float32))])
-        fleet.arrays.decided_by[fleet.members[A].slot] = BY_PAST
-        t = 200 if decides == BY_CLASS else 230
-        fleet.observe(Samples.of([(A, Sample(t, 0.1, 1e9))]))
-        fleet.decide(fleet.due(t), t)
-        assert fleet.arrays.decided_by[fleet.members[A].slot] == decides
-
-
-def test_the_forecast_is_not_charged_for_violations_while_a_class_decides() -> None:
-    """Its last request, a tenth of a core, is too little by ten times for minutes: charged with that, a correction that
-    doubles with each violation would come to 2 ** 100."""
-    runs = ClassRuns()
-    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
-    feed(fleet, A, np.tile((0.1, 1e9), (20, 1)))
-    fleet.decide(fleet.due(20.0), 20.0)
-    slot = fleet.members[A].slot
-    assert fleet.arrays.decided_by[slot] == BY_FORECAST
-    curve = np.concatenate([np.tile((0.1, 1e9), (20, 1)), np.tile((1.0, 1e9), (200, 1))])
-    runs.add(curve_of(1.0, curve.astype(np.float32)))
-    for t in range(21, 200):
-        fleet.observe(Samples.of([(A, Sample(float(t), 1.0, 1e9))]))
-        fleet.decide(fleet.due(float(t)), float(t))
-    assert fleet.arrays.decided_by[slot] == BY_CLASS
-    assert fleet.foresight.state.correction[slot].max() < 0.1
-    runs.replace([])
-    fleet.decide(fleet.due(200.0), 200.0)
-    fleet.observe(Samples.of([(A, Sample(200.0, 1.0, 1e9))]))
-    fleet.arrays.decided_by[slot] = BY_FORECAST
-    fleet.decide(fleet.due(200.0), 200.0)
-    assert 1.0 <= fleet.arrays.wanted[slot, CPU] < 3.0, "decided again, whatever the budget of resizes"
 
 
 def test_two_containers_do_not_disturb_each_other() -> None:
@@ -341,12 +248,13 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
 
 
 def test_a_late_decision_rests_on_all_samples_although_few_rows_are_kept() -> None:
-    usage = random_use(8, 95)
-    short = Fleet(MODEL, 1.0, 5, introduce)
-    feed(short, A, usage)
-    short.decide([short.members[A]], 95.0)
-    late = short.arrays.wanted[short.members[A].slot, CPU]
-    np.testing.assert_allclose(late, plan_along(usage, np.arange(96) == 95)[-1, CPU])
+    wanted = []
+    for cycle_samples in (5, 200):
+        fleet = Fleet(MODEL, 1.0, cycle_samples, introduce)
+        feed(fleet, A, random_use(8, 95))
+        fleet.decide([fleet.members[A]], 95.0)
+        wanted.append(fleet.arrays.wanted[fleet.members[A].slot, CPU])
+    assert wanted[0] == wanted[1]
 
 
 def test_with_a_short_cycle_enough_rows_are_kept_for_the_long_rule() -> None:
@@ -483,5 +391,5 @@ def test_containers_decided_together_are_decided_as_one_by_one() -> None:
             each.observe(Samples.of(samples))
         made = together.decide(together.due(now_s), now_s)
         assert made == sum(apart.decide([member], now_s) for member in apart.due(now_s))
-    assert set(together.arrays.decided_by[:12].tolist()) == {BY_FORECAST, BY_PAST}
+    assert set(together.arrays.decided_by[:12].tolist()) == {BY_GRAPH, BY_PAST}
     np.testing.assert_array_equal(together.arrays.wanted, apart.arrays.wanted)

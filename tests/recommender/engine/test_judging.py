@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, UNDECIDED
 from recommender.engine.judging import judge
 from recommender.engine.tally import Report
 from recommender.kernels.samples import AT_LIMIT, censored_samples
@@ -132,7 +132,7 @@ LIMITED: dict[str, tuple[tuple[float, float], tuple[float, float], float, bool]]
 }
 
 
-@pytest.mark.parametrize("decided_by", [BY_FORECAST, BY_CLASS])
+@pytest.mark.parametrize("decided_by", [BY_GRAPH, BY_CLASS])
 @pytest.mark.parametrize("case", LIMITED)
 def test_a_shortage_due_to_a_limit_is_counted_but_not_charged_to_the_policy(case: str, decided_by: int) -> None:
     world, runs = World(), ClassRuns()
@@ -141,28 +141,23 @@ def test_a_shortage_due_to_a_limit_is_counted_but_not_charged_to_the_policy(case
     world.groups.published[0] = wanted
     slot = world.add(requests=HAS, used=(used_cores, GIB), decided_by=decided_by, had_target=True)
     world.fleet.by_slot[slot].runs, before = runs, runs.level
-    correction = world.fleet.foresight.state.correction[slot].copy()
     assert judged(world, slot).violating == [1, 0]
     assert world.groups.violations[0].tolist() == [float(charged), 0.0]
-    assert (world.fleet.foresight.state.correction[slot] > correction).any() == (charged and decided_by == BY_FORECAST)
+    assert (world.fleet.foresight.state.price_factor[slot] > 1.0) == charged
     assert (runs.level > before) == (charged and decided_by == BY_CLASS)
     if math.isnan(given[0]):
         assert runs.level == before
 
 
-@pytest.mark.parametrize(
-    ("decided_by", "charged"),
-    [(UNDECIDED, "the forecast"), (BY_FORECAST, "the forecast"), (BY_CLASS, "the class"), (BY_PAST, "neither")],
-)
-def test_a_violation_is_charged_to_what_decided(decided_by: int, charged: str) -> None:
+@pytest.mark.parametrize("decided_by", [UNDECIDED, BY_GRAPH, BY_CLASS, BY_PAST])
+def test_a_violation_raises_its_price_whatever_decided_and_the_level_of_a_class_that_did(decided_by: int) -> None:
     world, runs = World(), ClassRuns()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=decided_by)
     world.fleet.by_slot[slot].runs, level = runs, runs.level
-    correction = world.fleet.foresight.state.correction[slot].copy()
     judged(world, slot)
-    assert (world.fleet.foresight.state.correction[slot] > correction).any() == (charged == "the forecast")
-    assert (runs.level > level) == (charged == "the class")
+    assert world.fleet.foresight.state.price_factor[slot] > 1.0
+    assert (runs.level > level) == (decided_by == BY_CLASS)
 
 
 def test_usage_at_the_violation_tolerance_is_no_violation() -> None:

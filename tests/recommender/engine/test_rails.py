@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import apply_rails, rail_notes, rails_acted
-from recommender.engine.situation import (
-    LITTLE_HISTORY,
-    NO_CONTAINER,
-    NO_DOUBT,
-    PHASE_UNKNOWN,
-    SILENT,
-    TOO_MANY_VIOLATIONS,
-)
+from recommender.engine.situation import LITTLE_HISTORY, NO_CONTAINER, NO_DOUBT, SILENT
 from recommender.kernels.samples import LIMIT_HEADROOM
 from tests.recommender.engine.situations import HISTORY, NOW_S, Row, situation
 from tests.recommender.engine.worked import GIB, NOTHING
@@ -36,14 +29,14 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "memory stays a tenth above the working set": (
         {"working_set_bytes": 2 * GIB}, [0.5, 2.2], ["working set"],
     ),
-    "an unknown phase falls back to the default recommender": (
-        doubted(PHASE_UNKNOWN), [0.6, 2.0], ["fallback"],
+    "a doubted forecast falls back to the default recommender": (
+        doubted(LITTLE_HISTORY), [0.6, 2.0], ["fallback"],
     ),
     "the fallback stays above the working set": (
-        doubted(PHASE_UNKNOWN, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
+        doubted(LITTLE_HISTORY, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
     ),
     "in doubt without history the forecast stays": (
-        doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
+        doubted(LITTLE_HISTORY, default_estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
     ),
     "a guess shrinks no request": (
         doubted(LITTLE_HISTORY, history_days=0.01, requests=(2.0, 1 * GIB)),
@@ -56,17 +49,14 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         [0.5, np.nan], ["fallback"],
     ),
     "without history the fallback is named before the other rails": (
-        doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY, working_set_bytes=2 * GIB),
+        doubted(LITTLE_HISTORY, default_estimate=NO_HISTORY, working_set_bytes=2 * GIB),
         [0.5, 2.2], ["fallback", "working set"],
     ),
     "with an hour of history the default target is no guess": (
-        doubted(PHASE_UNKNOWN, history_days=1 / 24, requests=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
+        doubted(LITTLE_HISTORY, history_days=1 / 24, requests=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "an established target stays while there is little history": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
-    ),
-    "an established target falls back in an unknown phase": (
-        doubted(PHASE_UNKNOWN, established=True, published=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "an established target stays above the working set": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
@@ -75,49 +65,17 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "a resource that was not published falls back": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
     ),
-    "violations above the target widen the forecast": (
-        {"over_budget": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
-    ),
-    "violations do not widen an established target again in each step": (
-        doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), over_budget=(True, True)),
-        [0.9, 3.0], ["fallback"],
-    ),
-    "violations do not widen a published target that is enough for young containers": (
-        {"keeps_published_cpu": True, "wanted": (0.6, 1.5 * GIB), "published": (0.6, 1.5 * GIB),
-         "over_budget": (True, False)},
-        [0.6, 1.5], [],
-    ),
-    "a target cut to own use is widened up to the published one": (
-        {
-            "keeps_published_cpu": True, "wanted": (2.0, 1.5 * GIB), "published": (2.0, 1.5 * GIB),
-             "over_budget": (True, False),
-            "recent_cpu_cores": 1.0,
-        },
-        [1.375, 1.5], ["own use", "violation budget"],
-    ),
-    "violations of twice the target fall back": (
-        doubted(TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0)),
-        [0.75, 2.0], ["fallback", "violation budget"],
-    ),
     "memory bounded by earlier runs stays although CPU is in doubt": (
         doubted(
-            TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), promised=True, limits_follow=True,
-            wanted=(0.5, 7 * GIB), published=(0.5, 7 * GIB),
+            SILENT, silent=False, promised=True, limits_follow=True, wanted=(0.5, 7 * GIB), published=(0.5, 7 * GIB),
         ),
         [0.6, 7.0], ["fallback"],
     ),
     "memory bounded by earlier runs stays below the default target": (
-        doubted(PHASE_UNKNOWN, promised=True), [0.6, 1.5], ["fallback"],
+        doubted(LITTLE_HISTORY, promised=True), [0.6, 1.5], ["fallback"],
     ),
     "memory bounded by earlier runs falls back where a change evicts": (
-        doubted(PHASE_UNKNOWN, promised=True, evicts=True, wanted=(0.5, 7 * GIB)), [0.6, 2.0], ["fallback"],
-    ),
-    "a request kept on a guess is not widened step by step": (
-        doubted(
-            TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0), history_days=0.01,
-            requests=(2.0, 2 * GIB),
-        ),
-        [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
+        doubted(LITTLE_HISTORY, promised=True, evicts=True, wanted=(0.5, 7 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "more CPU is tried while demand is censored": (
         {"probe_cpu_cores": 1.6}, [1.6, 1.5], ["room to show"],
@@ -181,18 +139,12 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "from_experience": True},
         [3.0, 1.5], [],
     ),
-    "after too many changes the target does not fall": (
+    "after too many changes memory does not fall": (
         {"published": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "resizes_exhausted": (True, True)},
-        [0.9, 2.0], ["slow shrink", "resize limit"],
+        [0.5, 2.0], ["slow shrink", "resize limit"],
     ),
     "after too many changes memory still rises": (
-        {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (True, True)}, [0.9, 1.5], ["resize limit"],
-    ),
-    "after too many changes CPU still rises": (
-        {"published": (0.3, 1.5 * GIB), "resizes_exhausted": (True, True)}, [0.5, 1.5], [],
-    ),
-    "changes of memory do not count for CPU": (
-        {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (False, True)}, [0.5, 1.5], [],
+        {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (True, True)}, [0.5, 1.5], [],
     ),
     "too many changes do not stop the default target where a change evicts": (
         {"evicts": True, "published": (0.9, 2 * GIB), "resizes_exhausted": (True, True)},
@@ -216,12 +168,12 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "where a change evicts, pods get the default target": (
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
-    "where a change evicts, nothing is added for violations or censored demand": (
-        {"evicts": True, "over_budget": (True, True), "probe_cpu_cores": 1.6, "requests": (0.8, 4 * GIB)},
+    "where a change evicts, nothing is added for censored demand": (
+        {"evicts": True, "probe_cpu_cores": 1.6, "requests": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "where a change evicts, a doubt is named as the fallback": (
-        doubted(PHASE_UNKNOWN, evicts=True), [0.6, 2.0], ["fallback"],
+        doubted(LITTLE_HISTORY, evicts=True), [0.6, 2.0], ["fallback"],
     ),
     "where a change evicts, the forecast stays without history": (
         {"evicts": True, "default_estimate": NO_HISTORY, "history_days": 0.0}, [0.5, 1.5], [],
@@ -306,25 +258,21 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
 
 
 EXPLANATIONS = {
-    "an unknown phase falls back to the default recommender": [
-        "phase unknown: as the default recommender",
+    "a doubted forecast falls back to the default recommender": [
+        "too little history: as the default recommender",
     ],
     "an established target stays while there is little history": ["too little history: unchanged"],
     "memory bounded by earlier runs stays although CPU is in doubt": [
-        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
-        "as the default recommender, except for memory, which earlier runs bound",
+        "no samples lately: as the default recommender, except for memory, which earlier runs bound",
     ],
-    "in doubt without history the forecast stays": ["phase unknown; no history to fall back on"],
-    "violations of twice the target fall back": [
-        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: as the default recommender",
-        "cpu: violations above the target, 1.25 times the forecast",
-    ],
+    "in doubt without history the forecast stays": ["too little history; no history to fall back on"],
     "memory stays a tenth above the working set": ["10% above the present working set"],
     "memory falls late": ["kept until less has been wanted for 600 s"],
     "memory falls in steps once less was wanted for exactly ten minutes": ["20% at a time"],
     "memory stays above the floor after an OOM kill": ["a container was killed for memory: at least 3072 MiB"],
-    "after too many changes memory still rises": [
-        "cpu and memory: 12 changes within the last hour, as many as allowed"
+    "after too many changes memory does not fall": [
+        "20% at a time",
+        "12 changes within the last hour, as many as allowed",
     ],
     "a resize that a full node deferred for long is withdrawn": [
         "no room on the node for 200 s: not above its present requests",
@@ -353,14 +301,13 @@ maybe = st.one_of(st.just(NOTHING), pair)
 ROW = st.fixed_dictionaries(
     {
         "wanted": maybe,
-        "doubt": st.sampled_from([NO_DOUBT, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
+        "doubt": st.sampled_from([NO_DOUBT, LITTLE_HISTORY]),
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
         "probe_cpu_cores": st.one_of(st.just(np.nan), amount),
         "headroom_cpu_cores": st.one_of(st.just(np.nan), amount),
         "cpu_needs_experience": st.booleans(),
         "from_experience": st.booleans(),
-        "over_budget": st.tuples(st.booleans(), st.booleans()),
         "published": maybe,
         "established": st.booleans(),
         "default_estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
@@ -408,15 +355,12 @@ def test_without_samples_no_target_moves_unless_there_was_a_kill_or_a_resize_is_
     np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS)[-1], [(1.0, GIB)] * len(rows))
 
 
-def test_the_default_target_has_the_default_bounds_except_after_too_many_violations() -> None:
+def test_a_doubted_forecast_gives_way_to_the_default_but_for_memory_that_runs_bound() -> None:
     rows = [
         doubted(LITTLE_HISTORY),
-        doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0)),
-        doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), evicts=True),
         {},
         doubted(LITTLE_HISTORY, promised=True),
         doubted(LITTLE_HISTORY, promised=True, evicts=True),
     ]
     both, neither, promised = [True, True], [False, False], [True, False]
-    assert situation(rows).as_default.tolist() == [both, both, both, neither, promised, both]
-    assert situation(rows).within_default_bounds.tolist() == [both, neither, both, neither, promised, both]
+    assert situation(rows).as_default.tolist() == [both, neither, promised, both]

@@ -15,9 +15,7 @@ from recommender.engine.situation import (
     MIN_JUDGED_SAMPLES,
     NO_CONTAINER,
     NO_DOUBT,
-    PHASE_UNKNOWN,
     SILENT,
-    TOO_MANY_VIOLATIONS,
     Situation,
     assess,
 )
@@ -105,11 +103,7 @@ DOUBTED: dict[str, tuple[list[dict[str, Any]], bool, int]] = {
     "no container, but its class is known": ([], True, NO_DOUBT),
     "one undecided container": ([{"decided_by": UNDECIDED}], False, LITTLE_HISTORY),
     "one undecided container whose class is known": ([{"decided_by": UNDECIDED}], True, NO_DOUBT),
-    "one in an unknown phase": ([{"phase": UNKNOWN_PHASE}], False, PHASE_UNKNOWN),
-    "half of them in an unknown phase": ([{"phase": UNKNOWN_PHASE}, {}], False, NO_DOUBT),
-    "most of them in an unknown phase": ([{"phase": UNKNOWN_PHASE}] * 2 + [{}], False, PHASE_UNKNOWN),
-    "in an unknown phase, decided by its class": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_CLASS}], False, NO_DOUBT),
-    "in an unknown phase, decided by own past": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_PAST}], False, NO_DOUBT),
+    "one in an unknown phase": ([{"phase": UNKNOWN_PHASE}], False, NO_DOUBT),
     "no sample for three intervals": ([{"sampled_s": NOW_S - 3.5}], False, SILENT),
     "no sample of one of two": ([{"sampled_s": NOW_S - 3.5}, {}], False, NO_DOUBT),
     "no sample for less than three intervals of 15 s": (
@@ -131,28 +125,6 @@ def test_each_doubt_arises_in_its_cases() -> None:
     for group, (name, (_, _, doubt)) in enumerate(DOUBTED.items()):
         assert DOUBTS[found.doubt[group]] == DOUBTS[doubt], name
         assert found.silent[group] == (doubt in (SILENT, NO_CONTAINER)), name
-
-
-def test_violations_count_after_enough_samples_and_above_twice_the_target_are_a_doubt() -> None:
-    world, groups = World(4), (0.06, 0.11, 0.5, 0.04)
-    for group, share in enumerate(groups):
-        world.add(group)
-        judged = MIN_JUDGED_SAMPLES - 1 if group == 2 else MIN_JUDGED_SAMPLES
-        world.groups.judged[group], world.groups.violations[group, 1] = judged, share * judged
-    found = situation_of(world)
-    assert found.over_budget.tolist() == [[False, True], [False, True], [False, False], [False, False]]
-    assert found.doubt.tolist() == [NO_DOUBT, TOO_MANY_VIOLATIONS, NO_DOUBT, NO_DOUBT]
-
-
-@pytest.mark.parametrize(("violations", "over_budget"), [(2.0, False), (4.0, True)])
-def test_exactly_the_accepted_violations_are_within_the_budget_and_exactly_twice_as_many_no_doubt(
-    violations: float, over_budget: bool
-) -> None:
-    world = World()
-    world.add()
-    world.groups.judged[0], world.groups.violations[0] = 40.0, (violations, violations)
-    found = situation_of(world)
-    assert (found.over_budget[0].tolist(), found.doubt[0]) == ([over_budget] * 2, NO_DOUBT)
 
 
 # -- young containers --------------------------------------------------------------------------------------------------
@@ -330,6 +302,6 @@ def test_with_history_the_default_target_is_used_in_doubt_and_where_a_change_evi
     for group in range(4):
         world.add(group)
     found = situation_of(world)
-    found.doubt[0] = PHASE_UNKNOWN if in_doubt else NO_DOUBT
+    found.doubt[0] = LITTLE_HISTORY if in_doubt else NO_DOUBT
     assert (found.doubt != NO_DOUBT).tolist() == [in_doubt, False, False, False]
     assert found.as_default.tolist() == [[as_default] * 2 for as_default in (in_doubt, False, True, False)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recommender import model as models
-from recommender.engine.container_arrays import BY_FORECAST
+from recommender.engine.container_arrays import BY_GRAPH
 from recommender.engine.containers import NewContainer
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
@@ -42,7 +42,7 @@ class World:
         instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
         self.fleet.observe(Samples.of([(instance, Sample(NOW_S, 0.5, GIB))]))
         slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
-        mature = {"decided_by": BY_FORECAST, "samples": MIN_JUDGED_SAMPLES, "phase": 1, "wanted": (0.5, GIB)}
+        mature = {"decided_by": BY_GRAPH, "samples": MIN_JUDGED_SAMPLES, "phase": 1, "wanted": (0.5, GIB)}
         for name, value in {"group": group, **mature, **state}.items():
             getattr(arrays, name)[slot] = value
         return slot

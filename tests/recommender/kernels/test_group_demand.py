@@ -11,7 +11,7 @@ from recommender.kernels import group_demand as kernel
 from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
-GROUPS, STEP_S, NOW_S, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE = 4, 10.0, 1000.0, 5, -1, 1.05
+GROUPS, STEP_S, NOW_S, MATURE_SAMPLES, TOLERANCE = 4, 10.0, 1000.0, 5, 1.05
 
 
 def drawn_containers(rng: np.random.Generator, n: int) -> ContainerArrays:
@@ -23,7 +23,7 @@ def drawn_containers(rng: np.random.Generator, n: int) -> ContainerArrays:
         part[:] = rng.choice([0.0, 1.0, 2.0, 3.0, np.nan], part.shape)
     containers.used[:] = np.nan_to_num(containers.used)
     for name, values in {
-        "group": range(GROUPS), "samples": [4, 5], "phase": [-1, 0], "promised": [True, False],
+        "group": range(GROUPS), "samples": [4, 5], "promised": [True, False],
         "censored_samples": [1, 2], "tested": [True, False], "withheld": [True, False], "foreseen": [True, False],
         "sampled_s": [-np.inf, 960.0, 990.0], "sample_interval_s": [5.0, 20.0],
         "start_cell": [0, 50, 200],
@@ -65,9 +65,9 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
     np.fmin.at(youngest_s, owner, np.maximum(0.0, NOW_S - c.start_cell * STEP_S))
 
     keeps, got, leading = np.zeros(GROUPS, bool), np.full((GROUPS, 2), np.nan), np.full(GROUPS, -1)
-    ages_s, counts, largest = np.full(GROUPS, np.inf), np.zeros((7, GROUPS), np.int64), np.full((5, GROUPS), np.nan)
+    ages_s, counts, largest = np.full(GROUPS, np.inf), np.zeros((6, GROUPS), np.int64), np.full((5, GROUPS), np.nan)
     kernel.demand_of_groups(
-        slots, decided, experienced, MATURE_SAMPLES, UNKNOWN_PHASE, TOLERANCE, NOW_S, STEP_S,
+        slots, decided, experienced, MATURE_SAMPLES, TOLERANCE, NOW_S, STEP_S,
         c.arrays(kernel.DemandArrays), published, limit_follows, established, keeps, got,
         leading, ages_s, counts, largest,
     )  # fmt: skip
@@ -81,7 +81,6 @@ def test_the_demand_of_each_group_is_that_of_its_containers(seed: int, n: int) -
     assert counts.tolist() == [
         numbers(owner, np.ones(n, bool)),
         numbers(owner, ~np.isnan(wanted).any(axis=1)),
-        numbers(owner, decided & ~experienced & (c.phase == UNKNOWN_PHASE)),
         numbers(owner, NOW_S - c.sampled_s <= silence_s),
         numbers(owner, ~c.promised),
         numbers(owner, experienced),

@@ -159,8 +159,8 @@ def no_demand(folder: Path) -> None:
 
 def odd_demand(folder: Path) -> None:
     assert BUNDLED.demand is not None
-    violations = BUNDLED.demand.violations.astype(np.complex64)
-    replace(BUNDLED, demand=replace(BUNDLED.demand, violations=violations)).save(folder)
+    losses = BUNDLED.demand.losses.astype(np.complex64)
+    replace(BUNDLED, demand=replace(BUNDLED.demand, losses=losses)).save(folder)
 
 
 @pytest.mark.parametrize("spoil", [damaged, truncated, newer, no_demand, odd_demand], ids=lambda s: s.__name__)

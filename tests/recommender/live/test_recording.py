@@ -281,7 +281,10 @@ def edited_record(file: Path, edit: Callable[[Blocks], object], steps: int = 12)
         (lambda blocks: blocks[0][0].pop(0), r"block 1 .*it has no model '\w{64}'"),
         (lambda blocks: blocks[0][0][1][1].__setitem__(1, "15s"), "block 1 .*step_s is '15s', not of type float"),
         (lambda blocks: blocks[0][0][1][1].__setitem__(2, 2**53), "block 1 .*a cycle of 9007199254740992 samples"),
-        (lambda blocks: blocks[0][0][1][1][0]["rails"].update(widen=None), "block 1 .*widen is None, not of type"),
+        (
+            lambda blocks: blocks[0][0][1][1][0]["rails"].update(shrink_step=None),
+            "block 1 .*shrink_step is None, not of type",
+        ),
         (
             lambda blocks: blocks[0][0][1][1][0]["rails"].update(memory_margin=1e300),
             r"block 1 .*memory_margin is 1e\+300",

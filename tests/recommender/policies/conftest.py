@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from recommender.forecasting import LabelledRun, fit_demand
 from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.phase_demand import DemandModel
-from recommender.pricing import LabelledRun, fit_demand
 from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray
 
 GIB = 2.0**30
@@ -39,7 +39,7 @@ def model() -> SmallModel:
     runs = [
         LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
-    demand, graph = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
+    demand, graph = fit_demand(runs, len(LEVELS) + 1, 3, 0.05)
     return SmallModel(SimpleNamespace(usage_mean=LEVELS, usage_sd=LEVELS * 0.05), demand, graph)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.kernels.experts import EXPERTS, PAST
 from recommender.policies.class_runs import (
-    INITIAL_EXCESS,
-    MAX_EXCESS,
     MAX_RUNS,
     MIN_RUNS_TO_FALL,
+    MOST_SAMPLES,
     TARGET_SHARE,
     ClassForecast,
     ClassRuns,
@@ -193,20 +193,18 @@ def test_an_initial_level_outside_its_range_is_clipped() -> None:
     assert [ClassRuns(level=level).level for level in (0.1, 0.6, 1.0)] == [0.5, 0.6, 0.99]
 
 
-@pytest.mark.parametrize(
-    ("runs", "excess"), [(MIN_RUNS_TO_FALL - 1, 40.0 - 10 * 3.0), (MIN_RUNS_TO_FALL, 40.0 - 10 * 0.2)]
-)
-def test_a_class_with_few_runs_may_cost_more_in_ten_samples_before_it_counts(runs: int, excess: float) -> None:
-    of_class = ClassRuns([curve_of(1.0, np.ones((5, 2), np.float32))] * runs)
-    of_class.charge(40.0, 10.0)
-    assert of_class.excess == pytest.approx(INITIAL_EXCESS + excess)
+def test_what_experts_cost_in_runs_of_a_class_counts_more_the_more_there_were() -> None:
+    of_class, elsewhere = ClassRuns(), np.ones(EXPERTS)
+    assert of_class.expected_losses(elsewhere).tolist() == elsewhere.tolist()
+    costs = np.where(np.arange(EXPERTS) == PAST, 0.5, 1.0)
+    of_class.charge(100.0 * costs, np.full(EXPERTS, 100.0), 200)
+    assert of_class.expected_losses(elsewhere)[PAST] == pytest.approx(0.75), "as many samples as are assumed elsewhere"
+    of_class.charge(300.0 * costs, np.full(EXPERTS, 300.0), 600)
+    assert of_class.expected_losses(elsewhere)[PAST] == pytest.approx(0.6)
 
 
-def test_a_class_is_worth_following_until_it_has_cost_more_and_soon_judged_anew() -> None:
+def test_a_long_run_does_not_outweigh_all_others() -> None:
     of_class = ClassRuns()
-    of_class.charge(-INITIAL_EXCESS, 0.0)
-    assert of_class.worth_following
-    of_class.charge(1e9, 0.0)
-    assert not of_class.worth_following
-    of_class.charge(-MAX_EXCESS, 0.0)
-    assert of_class.worth_following, "more than that is not held against it"
+    of_class.charge(np.full(EXPERTS, 1e6), np.full(EXPERTS, 1e6), 1e6)
+    assert of_class.samples == MOST_SAMPLES
+    assert of_class.charged.max() == pytest.approx(MOST_SAMPLES)

@@ -77,10 +77,9 @@ def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
         "prev.step.max",
         "prev.step.rules",
         "phase.rules",
-        "phase.proactive",
         "histogram",
     )
-    assert {"phase.rules", "phase.proactive"} == NEED_MODEL
+    assert {"phase.rules"} == NEED_MODEL
 
 
 def test_policies_have_their_names_and_only_three_are_oracles_and_one_decides_every_sample(model: Any) -> None:

@@ -97,10 +97,7 @@ def test_a_constant_has_no_spread_at_all() -> None:
     assert found.spread.tolist() == [[0.0, 0.0]]
 
 
-WITH_REFERENCE = [name for name in POLICIES if name != "phase.proactive"]
-
-
-@pytest.mark.parametrize("name", WITH_REFERENCE)
+@pytest.mark.parametrize("name", POLICIES)
 @given(
     draw=st.integers(0, 2**32 - 1),
     n=st.integers(5, 70),

@@ -80,4 +80,4 @@ def test_a_next_phase_that_did_not_decide_is_shown_with_what_did() -> None:
         return next(line for line in text.splitlines() if "expected" in line)
 
     assert "phase 3 (60%) about 2026-11-21T10:00:00Z; CPU is decided by own.past instead" in expected("own.past")
-    assert "decided" not in expected("phase.proactive")
+    assert "decided" not in expected("phase.graph")

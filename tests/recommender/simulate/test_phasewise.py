@@ -193,11 +193,11 @@ def erratic(number: int) -> Trace:
     return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
 
 
-@pytest.mark.parametrize("row", rows.FLEETS)
-def test_each_row_decides_cpu_with_its_own_fleet(bundled: PhaseModel, row: str) -> None:
-    fleet = rows.FLEETS[row]
-    engine = Phasewise(runs(1), [bundled], rules(20.0), STEP_S, 6, Options(), Classes(), fleet)
-    assert type(engine._engine.fleet) is fleet
+@pytest.mark.parametrize("row", rows.ENGINE_ROWS)
+def test_each_row_decides_cpu_with_its_own_experts(bundled: PhaseModel, row: str) -> None:
+    experts = rows.ENGINE_ROWS[row]
+    engine = Phasewise(runs(1), [bundled], rules(20.0), STEP_S, 6, Options(), Classes(), experts)
+    assert engine._engine.fleet.experts is experts
 
 
 def test_each_of_several_models_has_the_objectives_of_the_options(bundled: PhaseModel) -> None:
@@ -215,9 +215,9 @@ def test_the_row_of_class_runs_does_not_depend_on_models(bundled: PhaseModel) ->
     for models_ in ((bundled, bundled), (bundled, other)):
         of = {one.container: models_[number % 2] for number, one in enumerate(series)}
         cluster = Cluster(of.get, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), ())
-        found, problems = play_rows([rows.CLASS_RUNS], series, cluster)
+        found, problems = play_rows(["class.runs"], series, cluster)
         assert problems == {}
-        decisions.append([found[one.container][rows.CLASS_RUNS].decisions[1].tolist() for one in series])
+        decisions.append([found[one.container]["class.runs"].decisions[1].tolist() for one in series])
     assert decisions[0] == decisions[1]
 
 
