@@ -45,8 +45,8 @@ time."""
 class Cluster:
     """How the rows are played, in rounds of `step_s`.
 
-    `model_for` returns the model of a container by name, required for `ENGINE_ROWS`. Classes learn from `history`: earlier
-    runs, not judged. With `explains` those rows give reasons, which takes a tenth longer.
+    `model_for` returns the model of a container by name, required for `ENGINE_ROWS`. Classes learn from `history`:
+    earlier runs, not judged. With `explains` those rows give reasons, which takes a tenth longer.
     """
 
     model_for: Callable[[str], PhaseModel | None]
