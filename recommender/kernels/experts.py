@@ -47,9 +47,6 @@ LEAST_FACTOR, MOST_FACTOR = 1.0 / 3.0, 8.0
 LEAST_PRICE = 2.0
 """Of a violation for the graph: near 1, it is cheapest to request less than what is used now."""
 
-USE_SHARE = 0.5
-"""A violation is priced by the container's mean use, but at least by this share of the present one."""
-
 DISCOUNT, PRIOR_SAMPLES = 0.99, 100.0
 """Of the losses of an expert, per sample; and the weight of those that were known before, in samples."""
 
@@ -129,7 +126,7 @@ def mean_use(k: int, state: ExpertArrays, weights: Weights) -> float:
 @njit(cache=True, nogil=True, error_model="numpy")
 def size_of_violation(k: int, amount: float, state: ExpertArrays, weights: Weights) -> float:
     """What the price of a violation is a multiple of, for a container that uses this amount, in floors."""
-    return float(max(mean_use(k, state, weights), USE_SHARE * amount))
+    return float(max(mean_use(k, state, weights), amount))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -77,10 +77,10 @@ class Container:
 
     @property
     def _size(self) -> float:
-        return max(self._mean, kernel.USE_SHARE * math.exp(self._level))
+        return max(self._mean, math.exp(self._level))
 
     def _charge(self, amount: float, in_force: list[float], newer: list[float]) -> None:
-        price = kernel.PRICE * self.price_factor * max(self._mean, kernel.USE_SHARE * amount)
+        price = kernel.PRICE * self.price_factor * max(self._mean, amount)
 
         def cost(reserved: float) -> float:
             return reserved + (price if amount > reserved * self.weights.tolerance else 0.0)

@@ -391,5 +391,5 @@ def test_containers_decided_together_are_decided_as_one_by_one() -> None:
             each.observe(Samples.of(samples))
         made = together.decide(together.due(now_s), now_s)
         assert made == sum(apart.decide([member], now_s) for member in apart.due(now_s))
-    assert set(together.arrays.decided_by[:12].tolist()) == {BY_GRAPH, BY_PAST}
+    assert {BY_GRAPH, BY_PAST} <= set(together.arrays.decided_by[:12].tolist())
     np.testing.assert_array_equal(together.arrays.wanted, apart.arrays.wanted)

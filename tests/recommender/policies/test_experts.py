@@ -89,10 +89,10 @@ def test_the_loss_of_a_sample_is_what_was_reserved_the_violation_and_a_change() 
     state, floor = experts.state.now, FLOOR_CORES
     reserved = state.asked[0].copy()
     state.lately[0, :, :EXPERTS] = reserved
-    experts.observe(ONE, np.array([1.5]), ONE)  # more than all but one have reserved, for a mean use of one core
+    experts.observe(ONE, np.array([1.5]), ONE)  # more than all but one have reserved
     violated = reserved * floor * VIOLATION_TOLERANCE < 1.5
     assert set(violated[WINDOWS:].tolist()) == {True}
-    size_cores = max(1.0, 0.5 * (1.0 + floor))
+    size_cores = 1.5
     np.testing.assert_allclose(
         state.record[0, WINDOWS:] * floor, reserved[WINDOWS:] * floor + kernel.PRICE * size_cores, rtol=1e-6
     )
