@@ -334,7 +334,7 @@ def test_a_class_that_becomes_known_later_decides_from_then_on_and_learns_a_kill
     teach_class(driver)
     driver.usage[A] = 1.0, 2.0
     driver.steps(10)
-    assert driver.engine.why(MAIN).policy == "phase.graph"
+    assert driver.engine.why(MAIN).policy == "recent.use"
     driver.containers = {A: running(workload="bert")}
     driver.step()
     assert driver.engine.why(MAIN).policy == "class.runs"
@@ -344,7 +344,7 @@ def test_a_class_that_becomes_known_later_decides_from_then_on_and_learns_a_kill
     assert memory.killed.tolist() == [False, False, False, True]
     driver.containers = {A: running()}
     driver.step()
-    assert driver.engine.why(MAIN).policy == "phase.graph", "without a class again"
+    assert driver.engine.why(MAIN).policy == "recent.use", "without a class again"
 
 
 # -- no samples --------------------------------------------------------------------------------------------------------
