@@ -82,8 +82,6 @@ class ContainerArrays(SlotArrays):
     class_foresees: BoolArray = fresh(False)
     """It has a workload class, and when that was last queried (unix seconds); (n, 2): the CPU that it needs soon and
     for longer, NaN where unknown; and whether enough runs say so."""
-    past_cores: FloatArray = fresh(np.nan)
-    """CPU that it needed when it was in this situation before; NaN if it never was."""
     table: IntArray = fresh(0)
     """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)

@@ -136,11 +136,12 @@ class Fleet(Containers):
 
         The first sample of a stage may be half of another one: what was needed stays, unless it uses more.
         """
-        arrays = self.arrays
         times, needed_cores = self._match_past(slots)
-        begins = (times == 0) & (self.past.samples[slots] == 1)
-        needed_cores[begins] = np.maximum(arrays.past_cores[slots], arrays.used[slots, CPU])[begins, np.newaxis]
-        arrays.past_cores[slots] = needed_cores[:, 1]
+        begins = np.flatnonzero((times == 0) & (self.past.samples[slots] == 1))
+        for _, foresight, of_it in self._by_model(slots[begins]):
+            rows = begins[of_it]
+            stays = np.maximum(foresight.recalled(slots[rows]), self.arrays.used[slots[rows], CPU])
+            needed_cores[rows] = stays[:, np.newaxis]
         return needed_cores
 
     def _match_past(self, slots: IntArray) -> tuple[IntArray, FloatArray]:

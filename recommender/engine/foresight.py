@@ -22,6 +22,7 @@ from recommender.kernels.experts import (
     GRAPH,
     LEAD_SAMPLES,
     MARGINS,
+    PAST,
     SHORT_SAMPLES,
     WINDOW_SAMPLES,
     WINDOWS,
@@ -48,8 +49,8 @@ DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
 
 
-MAY_BE_NAN = ("asked", "request", "lately")
-"""Kept arrays that are NaN before the first decision."""
+MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "request", "lately"), "budget"
+"""Kept arrays that are NaN before the first decision, and one that is below zero while changes are owed."""
 
 
 @dataclass(slots=True)
@@ -181,6 +182,11 @@ class PhaseForesight:
         """Bring the forecasts up to what classes have learned, for decisions in force only `lead_s` later."""
         self._refresh_tables(max(1, int(np.ceil(lead_s / self._step_s))))
 
+    def recalled(self, slots: IntArray) -> FloatArray:
+        """Cores that the own past asks for, float64 (m,); NaN for nothing."""
+        cores: FloatArray = self.state.now.asked[slots, PAST] * FLOOR_CORES
+        return cores
+
     def chosen(self, slots: IntArray) -> IntArray:
         """int64 (m,): the expert that decides, see `kernels.experts`."""
         chosen: IntArray = self.state.now.chosen[slots]
@@ -191,8 +197,7 @@ class PhaseForesight:
         if (chosen := self.state.now.chosen[slot]) != GRAPH:
             margin = MARGINS[(chosen - WINDOWS) % len(MARGINS)]
             samples = SHORT_SAMPLES if chosen < WINDOWS + len(MARGINS) else BLOCKS * WINDOW_SAMPLES
-            more = f" and {margin:.0%}" if margin else ""
-            return f"the largest of its last {samples} samples{more}: that has been cheapest for it"
+            return f"the largest of its last {samples} samples and {margin:.0%}: that has been cheapest for it"
         forecast, context = self._tables[table].forecast, self._context(slot)
         followers = forecast.followers[context[:2]]
         following = int(followers.argmax())
@@ -217,7 +222,10 @@ class PhaseForesight:
         phases = self._trained.n_phases
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}
-            if not all(name in MAY_BE_NAN or (np.isfinite(part) & (part >= 0)).all() for name, part in parts.items()):
+            if not all(
+                name in MAY_BE_NAN or (np.isfinite(part) & ((part >= 0) | (name == MAY_BE_NEGATIVE))).all()
+                for name, part in parts.items()
+            ):
                 raise ValueError("a number is negative or not finite")
             if parts["phase"] >= phases or parts["before"] > phases or parts["chosen"] >= EXPERTS:
                 raise ValueError("no such phase or expert")

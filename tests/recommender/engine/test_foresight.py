@@ -242,6 +242,16 @@ def test_a_kept_plan_that_does_not_fit_is_refused(damage: Callable[[Mapping[str,
         plans.restore(0, kept | damage(kept))
 
 
+def test_a_container_that_owes_changes_still_does_after_a_restart() -> None:
+    plans, again = foresight(), foresight()
+    plans.set_objectives((0.05, 0.05), 0)
+    feed(plans, SHARED_TABLE, [CALM] * 9, [2.0**number for number in range(9)], ALL_EXPERTS)
+    kept = plans.state.of(0)
+    assert kept["budget"].min() < 0.0
+    again.restore(0, kept)
+    np.testing.assert_array_equal(again.state.budget[0], kept["budget"])
+
+
 def test_a_model_without_demand_is_refused() -> None:
     assert isinstance(MODEL.detector, PhaseDetector)
     with pytest.raises(Misuse, match="knows no demand"):
