@@ -48,8 +48,11 @@ def with_deadband(wanted: FloatArray, applied: FloatArray, options: BandOptions)
     keeps_memory = (had_memory * (1.0 - options.hold_memory) <= memory) & (
         memory <= had_memory * (1.0 + options.rise_memory)
     )
-    # An update for CPU resizes memory as well, so memory follows unless it would shrink within its deadband.
-    keeps_memory &= keeps_cpu | (memory < had_memory)
+    # An update resizes both, so the other one follows: CPU if it falls, memory if it rises, since that is safer.
+    keeps_cpu, keeps_memory = (
+        keeps_cpu & (keeps_memory | (cpu > had_cpu)),
+        keeps_memory & (keeps_cpu | (memory < had_memory)),
+    )
     return np.column_stack([np.where(keeps_cpu, had_cpu, cpu), np.where(keeps_memory, had_memory, memory)])
 
 

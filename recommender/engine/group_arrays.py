@@ -40,6 +40,8 @@ class GroupArrays(SlotArrays):
 
     alive: BoolArray = fresh(False)
     """The slot is taken."""
+    vpa: IntArray = fresh(0)
+    """Stands for its VPA: that of another group is the same only if it is of the same VPA."""
     applied: BoolArray = fresh(False)
     evicts: BoolArray = fresh(False)
     limits_follow: BoolArray = fresh(False)
@@ -96,6 +98,11 @@ class GroupArrays(SlotArrays):
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): discounted share of judged samples that violated."""
         return self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
+
+    def with_others_of_vpa(self, groups: BoolArray) -> BoolArray:
+        """bool (n,): some groups, bool (n,), and the others of their VPAs."""
+        of_same: BoolArray = np.isin(self.vpa, self.vpa[groups])
+        return of_same
 
     def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""

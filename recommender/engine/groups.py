@@ -60,7 +60,7 @@ class Groups:
         memory as the peak plus a margin, since a checkpoint lacks the peak of the current day.
         """
         slot = take_slot(self._free, self.arrays)
-        self.arrays.alive[slot] = True
+        self.arrays.alive[slot], self.arrays.vpa[slot] = True, hash((group.namespace, group.vpa))
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}
         self.arrays.published[slot] = self.arrays.given[slot] = start.in_force

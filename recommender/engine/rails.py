@@ -130,7 +130,9 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """
     keeps = np.column_stack([s.cpu_needs_experience, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
     default, upper = s.groups.default_estimate[:, TARGET], s.groups.default_estimate[:, UPPER]
-    would_shrink = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S)[:, np.newaxis] | (s.groups.requests > upper)
+    # The updater changes all containers of a pod once one of them requests too much of anything.
+    too_large = s.groups.with_others_of_vpa(in_either(s.groups.requests > upper))
+    would_shrink = ((s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | too_large)[:, np.newaxis]
     floor = np.where(would_shrink, default / (VIOLATION_TOLERANCE, 1.0), np.fmax(s.groups.requests, default))
     return np.where(keeps, np.fmax(target, np.where(np.isnan(target), np.nan, floor)), target)
 

@@ -54,13 +54,14 @@ Row = Mapping[str, Any]
 
 
 def situation(rows: Sequence[Row], shared: Sequence[SharedNode] = ()) -> Situation:
-    """One group per row; what a row leaves out is calm."""
+    """One group per row, each of a VPA of its own unless it says `vpa`; what a row leaves out is calm."""
     assert {field.name for field in fields(Situation)} == {"groups", "now_s", "shared", *CALM}
-    assert {name for row in rows for name in row} <= {*CALM, *GROUP}
+    assert {name for row in rows for name in row} <= {*CALM, *GROUP, "vpa"}
     arrays = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
     groups = GroupArrays()
     groups.grow(len(rows))
     for slot, row in enumerate(rows):
+        groups.vpa[slot] = row.get("vpa", -1 - slot)
         for name, calm in GROUP.items():
             getattr(groups, name)[slot] = row.get(name, calm)
     return Situation(groups, NOW_S, shared=shared, **arrays)

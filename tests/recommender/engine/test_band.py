@@ -25,6 +25,7 @@ CASES = {
     "memory rises even by a little": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "when CPU moves, memory follows a tiny rise": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
     "when memory moves, CPU does not follow a tiny rise": ([1.04, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "when memory moves, CPU follows a small fall": ([0.9, 103.0], [1.0, 100.0], [0.9, 103.0]),
     "memory falls by more than its deadband": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
     "memory does not fall by just its deadband": ([1.0, 90.0], [1.0, 100.0], [1.0, 100.0]),
     "CPU does not fall by just its deadband": ([0.85, 100.0], [1.0, 100.0], [1.0, 100.0]),

@@ -257,6 +257,18 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
         assert [rail for rail, _ in notes] == rails, name
 
 
+def test_where_limits_follow_containers_fall_with_the_one_for_which_the_updater_changes_their_pod() -> None:
+    small = {
+        "vpa": 1, "limits_follow": True, "cpu_needs_experience": True, "requests": (1.9, 4 * GIB),
+        "published": (1.9, 4 * GIB), "less_memory_since_s": 9_000.0,
+    }  # fmt: skip
+    sidecar = {"vpa": 1, "requests": (2.1, 1 * GIB)}
+    (cpu_cores, memory_bytes), _ = apply_rails(situation([small, sidecar]), OPTIONS)[-1]
+    assert (cpu_cores, memory_bytes) == (0.6 / 1.05, 2 * GIB), "as the default recommender has it"
+    (cpu_cores, memory_bytes), _ = apply_rails(situation([small, {**sidecar, "vpa": 2}]), OPTIONS)[-1]
+    assert (cpu_cores, memory_bytes) == (1.9, 4 * GIB), "another VPA"
+
+
 EXPLANATIONS = {
     "a doubted forecast falls back to the default recommender": [
         "too little history: as the default recommender",
