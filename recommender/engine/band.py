@@ -110,6 +110,10 @@ def banded_targets(
         bounds = with_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
         bounds[:, UPPER] = np.fmin(bounds[:, UPPER], near[rows])
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
+    # What earlier runs of its class needed is for the next pod: no reason to recreate one that has just begun.
+    unknown = evicts & in_either(np.isnan(groups.default_estimate[:, TARGET]))
+    advised[unknown, LOWER] = np.fmin(advised[unknown, LOWER], groups.requests[unknown])
+    advised[unknown, UPPER] = np.fmax(advised[unknown, UPPER], groups.requests[unknown])
     return advised
 
 

@@ -46,6 +46,7 @@ def test_twice_as_many_updates_are_worse_only_where_they_save_nothing() -> None:
     assert worse("leak", default, outcome(0.2, updates=10)) == []
     assert worse("leak", default, outcome(0.2, updates=11)) == ["updates"]
     assert worse("leak", default, outcome(0.18, updates=11)) == []
+    assert worse("leak", outcome(0.2, 1.2, updates=5), outcome(0.2, 1.1, updates=11)) == [], "they save time"
 
 
 def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> None:
@@ -53,6 +54,12 @@ def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> 
     assert worse("leak", outcome(0.2, 1.0, 1.0), outcome(0.2, 1.03, 1.03)) == ["job time"]
     assert worse("leak", outcome(0.2, 1.0, 1.0, 1.0, 1.0), outcome(0.2, 1.06, 1.0, 1.0, 1.0)) == ["worst job time"]
     assert worse("leak", outcome(), outcome()) == []  # no run has ended
+
+
+def test_job_times_are_compared_over_as_many_runs_as_both_ended() -> None:
+    """The default's third run was killed eight times; ours ended it, and a fourth that was as slow."""
+    assert worse("step", outcome(0.2, 1.0, 6.0), outcome(0.2, 1.0, 6.0, 5.0)) == []
+    assert worse("step", outcome(0.2, 1.0, 6.0, 5.0), outcome(0.2, 1.0, 6.0)) == []
 
 
 def test_more_replicas_under_a_horizontal_autoscaler_are_worse() -> None:

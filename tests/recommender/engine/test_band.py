@@ -131,6 +131,19 @@ def test_default_bounds_contain_the_target_even_where_rails_moved_it() -> None:
     assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 
+def test_where_a_change_evicts_what_the_class_needed_recreates_no_pod_that_has_just_begun() -> None:
+    groups, never = GroupArrays(), np.full((1, 2), False)
+    groups.grow(1)
+    groups.requests[:] = 2.0
+    advised = {evicts: banded_targets(np.ones((1, 2)), never, never, np.array([evicts]), groups, OPTIONS)
+               for evicts in (True, False)}  # fmt: skip
+    assert advised[True][0].T.tolist() == [[0.99, 1.0, 2.0]] * 2, "the default recommender knows nothing of it yet"
+    assert advised[False][0].T.tolist() == [[0.99, 1.0, 1.01]] * 2
+    groups.default_estimate[:] = estimate_of(0.9, 1.0, 1.1)
+    found = banded_targets(np.ones((1, 2)), ~never, never, np.array([True]), groups, OPTIONS)
+    assert found[0].T.tolist() == [[0.9, 1.0, 1.1]] * 2
+
+
 def test_a_forecast_has_a_narrow_band_and_a_guess_the_default_bounds() -> None:
     """Bounds of the other kind are not kept: narrow ones disrupt pods for a guess, wide ones hold back a forecast."""
     groups = GroupArrays()
