@@ -108,12 +108,15 @@ class ColdStarts:
         group, arrays, found = self._groups.by_slot[slot], self._groups.arrays, list[ColdStart]()
         published, requested = float(arrays.published[slot, MEMORY]), float(arrays.requests[slot, MEMORY])
         present_bytes = requested if math.isnan(published) else published
+        limited_cores = float(arrays.declared_cores[slot]) if arrays.cpu_limit_follows[slot] else math.nan
         for workload, age_s, input_size, costly in queries:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:
                 run = next_run(arrays, slot, input_size, self._rails, costly=costly)
                 memory_bytes, promised = cold_start_memory(runs, present_bytes, run)
-                found.append(ColdStart((expected.cpu_cores, memory_bytes), promised, expected.rule))
+                least_cores = 0.0 if expected.foreseen or math.isnan(limited_cores) else limited_cores
+                cpu_cores = max(expected.cpu_cores, least_cores)
+                found.append(ColdStart((cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None
         largest = max(found, key=lambda one: one.wanted[CPU])

@@ -33,9 +33,10 @@ DECIDED_BY[[GRAPH, CLASS, PAST]] = BY_GRAPH, BY_CLASS, BY_PAST
 
 
 class ClassTarget(NamedTuple):
-    """CPU of a container by the earlier runs of its class, and a function that explains it."""
+    """CPU of a container by the earlier runs of its class, whether those are enough for a lower limit, and the reason."""
 
     cpu_cores: float
+    foreseen: bool
     rule: Callable[[], str]
 
 
@@ -99,7 +100,8 @@ class Fleet(Containers):
         found = self._forecast(runs, Progress(None, 0.0, max(0.0, age_s)))
         if found is None:
             return None
-        return ClassTarget(found.cpu_cores, partial(_explain_class, found, self._class_horizons_s(runs)[1]))
+        rule = partial(_explain_class, found, self._class_horizons_s(runs)[1])
+        return ClassTarget(found.cpu_cores, found.alike >= MIN_RUNS_TO_FALL, rule)
 
     def rule(self, member: Member) -> str:
         """Explain the last decision for a container; empty before the first."""

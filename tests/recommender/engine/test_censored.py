@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH
 from recommender.engine.judging import judge
-from recommender.engine.keys import Rules
+from recommender.engine.keys import Ended, Rules
 from recommender.engine.tally import Report
 from recommender.kernels.samples import FREE_DECAY, MIN_CENSORED_SAMPLES
-from recommender.policies.class_runs import ClassRuns
+from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassRuns
 from recommender.records import CPU
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
@@ -154,3 +154,26 @@ def test_a_limit_far_below_the_demand_is_overcome_in_three_raises() -> None:
             had.append(job.cores)
     assert len(had) <= 4
     assert had[-1] >= 1.5
+
+
+@pytest.mark.parametrize(
+    ("runs", "limit_follows", "cpu_cores"),
+    [(MIN_RUNS_TO_FALL - 1, True, 2.0), (MIN_RUNS_TO_FALL, True, 0.5), (1, False, 0.5)],
+    ids=["few runs are no reason for a lower limit", "enough runs are", "a request may go lower at once"],
+)
+def test_before_its_first_sample_a_run_is_held_to_less_than_declared_only_by_enough_runs(
+    runs: int, limit_follows: bool, cpu_cores: float
+) -> None:
+    """Each run uses half a core for 50 s."""
+    driver = EngineDriver()
+    driver.groups[MAIN] = Rules(declared_cores=2.0, limits_follow=limit_follows, cpu_limit_follows=limit_follows)
+    for number in range(runs):
+        one, started_s = instance(number), driver.now_s
+        driver.usage, driver.containers = {one: (0.5, 1.0)}, {one: running(workload="exp", started_s=started_s)}
+        driver.steps(50)
+        ended = running(workload="exp", started_s=started_s, finished=True, ended=Ended(0, started_s, driver.now_s))
+        driver.containers = {one: ended}
+        driver.step()
+    driver.usage, driver.containers = {}, {instance(runs): running(workload="exp", started_s=driver.now_s)}
+    driver.step()
+    assert driver.target()[0] == pytest.approx(cpu_cores, rel=0.3)
