@@ -33,7 +33,7 @@ DECIDED_BY[[GRAPH, CLASS, PAST]] = BY_GRAPH, BY_CLASS, BY_PAST
 
 
 class ClassTarget(NamedTuple):
-    """CPU of a container by the earlier runs of its class, whether those are enough for a lower limit, and the reason."""
+    """CPU of a container by earlier runs of its class, whether these are enough for a lower limit, and the reason."""
 
     cpu_cores: float
     foreseen: bool

@@ -23,6 +23,7 @@ from recommender.kernels.experts import (
     LEAD_SAMPLES,
     MARGINS,
     PAST,
+    REQUEST,
     SHORT_SAMPLES,
     WINDOW_SAMPLES,
     WINDOWS,
@@ -49,7 +50,7 @@ DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
 
 
-MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "request", "lately"), "budget"
+MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "lately"), "budget"
 """Kept arrays that are NaN before the first decision, and one that is below zero while changes are owed."""
 
 
@@ -158,7 +159,7 @@ class PhaseForesight:
         """
         state, request = self.state.now, cpu_cores / FLOOR_CORES
         used = request / (1.0 + MARGINS[0])
-        state.recent[slot], state.peaks[slot], state.request[slot] = used, used, request
+        state.recent[slot], state.peaks[slot], state.asked[slot, REQUEST] = used, used, request
         state.samples[slot], state.total[slot] = WINDOW_SAMPLES, WINDOW_SAMPLES * used
         state.record[slot], state.chosen[slot] = used / (1.0 - DISCOUNT), OWN_PEAK
         state.record[slot, OWN_PEAK] = 0.0
@@ -244,7 +245,7 @@ class PhaseForesight:
     def _raised_for(self, slot: int, cores: float) -> bool:
         """Whether the request is above its recent usage, and covers this demand."""
         state = self.state.now
-        request, recent = state.request[slot] * FLOOR_CORES, state.recent[slot].max() * FLOOR_CORES
+        request, recent = state.asked[slot, REQUEST] * FLOOR_CORES, state.recent[slot].max() * FLOOR_CORES
         return bool(request >= cores / VIOLATION_TOLERANCE > recent)
 
     # -- tables ----------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ MARGINS = np.array([0.06, 0.15, 0.35])
 """Of the peak of a window, as a share of it."""
 
 GRAPH, CLASS, PAST, WINDOWS = 0, 1, 2, 3
-EXPERTS = WINDOWS + 2 * len(MARGINS)
+EXPERTS = REQUEST = WINDOWS + 2 * len(MARGINS)
 """The phase graph, earlier runs of the class, the container's own past; and the peak of its latest samples with each
-margin, first over the short window, then over the long one."""
+margin, first over the short window, then over the long one. After them comes what is requested."""
 
 LEAD_SAMPLES = 2
 """Samples from a decision until it is in force."""
@@ -86,11 +86,9 @@ class ExpertArrays(NamedTuple):
     peaks: FloatArray
     """float64 (n, BLOCKS): ring buffer of the peaks of the current and the preceding blocks."""
     asked: FloatArray
-    """float64 (n, EXPERTS): what each asks for; NaN for nothing."""
-    request: FloatArray
-    """float64 (n,): what is requested, by the chosen ones; NaN before the first."""
+    """float64 (n, EXPERTS + 1): what each asks for, NaN for nothing, and what is requested, NaN before the first."""
     lately: FloatArray
-    """float64 (n, LEAD_SAMPLES, EXPERTS + 1): ring buffer of both before the latest samples."""
+    """float64 (n, LEAD_SAMPLES, EXPERTS + 1): ring buffer of that before the latest samples."""
     record: FloatArray
     """float64 (n, EXPERTS): discounted loss of each so far, in floors."""
     prior: FloatArray
@@ -139,7 +137,7 @@ def charge_experts(k: int, amount: float, state: ExpertArrays, weights: Weights)
     price = PRICE * state.price_factor[k] * size_of_violation(k, amount, state, weights)
     latest = (place + LEAD_SAMPLES - 1) % LEAD_SAMPLES
     costs, total, number = np.empty(EXPERTS), 0.0, 0
-    requested = lately[k, place, EXPERTS]
+    requested = lately[k, place, REQUEST]
     neutral = requested + (price if amount > requested * weights.tolerance else 0.0)
     for expert in range(EXPERTS):
         in_force, newer = lately[k, place, expert], lately[k, latest, expert]
@@ -149,8 +147,7 @@ def charge_experts(k: int, amount: float, state: ExpertArrays, weights: Weights)
         costs[expert] = cost
         if not math.isnan(in_force):
             total, number = total + cost, number + 1
-        lately[k, place, expert] = asked[k, expert]
-    lately[k, place, EXPERTS] = state.request[k]
+    lately[k, place] = asked[k]
     for expert in range(EXPERTS):
         absent = math.isnan(costs[expert])
         cost = neutral if absent else costs[expert]
@@ -172,7 +169,7 @@ def observe_sample(k: int, amount: float, phase: int, state: ExpertArrays, visit
     visits.own_samples[k, now] += 1.0
     visits.own_sum[k, now] += math.log(amount + 1.0)
     for budget in range(EXPERTS + 1):
-        most = weights.changes_per_hour if budget in (CLASS, PAST, EXPERTS) else SAVED_CHANGES
+        most = weights.changes_per_hour if budget in (CLASS, PAST, REQUEST) else SAVED_CHANGES
         left = state.budget[k, budget] + weights.changes_per_sample
         state.budget[k, budget] = most if state.samples[k] == 0 else min(left, most)
     place, block = state.samples[k] % WINDOW_SAMPLES, state.samples[k] // WINDOW_SAMPLES % BLOCKS
@@ -207,7 +204,7 @@ def window_peaks(k: int, state: ExpertArrays) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def ask(k: int, expert: int, least: float, wanted: float, state: ExpertArrays) -> None:
-    """Let an expert ask for what it wants unless what it asks for now is enough, `least`, and little more.
+    """Let an expert, or the request, be what is wanted unless what it is now is enough, `least`, and little more.
 
     More is always granted; less only within the budget.
     """
@@ -240,8 +237,8 @@ def ask_graph_and_windows(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose_expert(k: int, allowed: BoolArray, state: ExpertArrays, weights: Weights) -> bool:
-    """Switch to the expert with the least loss once it is ahead by a change; False if none asks for anything."""
+def choose_and_request(k: int, allowed: BoolArray, state: ExpertArrays, weights: Weights) -> None:
+    """Request what the expert with the least loss asks for, once it is ahead by a change; nothing if none asks."""
     asked, record, prior, weight = state.asked, state.record, state.prior, PRIOR_SAMPLES * mean_use(k, state, weights)
     best, least, chosen = -1, math.inf, state.chosen[k]
     for expert in range(EXPERTS):
@@ -249,22 +246,13 @@ def choose_expert(k: int, allowed: BoolArray, state: ExpertArrays, weights: Weig
         if loss < least and allowed[expert] and not math.isnan(asked[k, expert]):
             best, least = expert, loss
     if best < 0:
-        return False
+        return
     present = asked[k, chosen] if allowed[chosen] else math.nan
     ahead = record[k, chosen] + weight * prior[k, chosen] - least
     if math.isnan(present) or ahead > weights.resize * present:
         state.chosen[k] = best
-    return True
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def update_request(k: int, state: ExpertArrays, weights: Weights) -> None:
-    """Request what the chosen expert asks for: more at once, less by more than the band and within the budget."""
-    wanted, held, left = state.asked[k, state.chosen[k]], state.request[k], state.budget[k, EXPERTS]
-    if math.isnan(held):
-        state.request[k] = wanted
-    elif held < wanted / weights.tolerance or (held * (1.0 - BAND) > wanted and left >= 1.0):
-        state.request[k], state.budget[k, EXPERTS] = wanted, max(left - 1.0, -MAX_DEBT)
+    wanted = asked[k, state.chosen[k]]
+    ask(k, REQUEST, wanted / weights.tolerance, wanted, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -304,13 +292,12 @@ def decide_each(
             ask(k, CLASS + number, told[row, number, 0], told[row, number, 1], state)
         if sampled[row]:
             ask_graph_and_windows(k, tables[row], state, visits, expected, weights)
-        if choose_expert(k, allowed, state, weights):
-            update_request(k, state, weights)
+        choose_and_request(k, allowed, state, weights)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def replay_run(
-    k: int, table: int, amounts: FloatArray, phases: IntArray, decides: BoolArray, allowed: BoolArray,
+    k: int, table: int, amounts: FloatArray, phases: IntArray, decides: BoolArray,
     state: ExpertArrays, visits: Visits, expected: Expected, weights: Weights, requested: FloatArray,
 ) -> None:  # fmt: skip
     """Replay the samples of one container, float64 (n,) in floors, NaN in gaps, with graph and windows alone.
@@ -318,8 +305,9 @@ def replay_run(
     `decides`, bool (n,): whether to decide after each. `requested` is OUT float64 (n,): what is in force at each, NaN
     before the first decision. `table` is an argument, since Numba would compile once more for a constant.
     """
+    allowed = np.ones(EXPERTS, np.bool_)
     for row in range(len(amounts)):
-        requested[row] = state.lately[k, state.samples[k] % LEAD_SAMPLES, EXPERTS]
+        requested[row] = state.lately[k, state.samples[k] % LEAD_SAMPLES, REQUEST]
         if math.isnan(amounts[row]):
             continue
         if not math.isnan(requested[row]):
@@ -328,5 +316,4 @@ def replay_run(
         observe_sample(k, amounts[row], phases[row], state, visits, weights)
         if decides[row]:
             ask_graph_and_windows(k, table, state, visits, expected, weights)
-            if choose_expert(k, allowed, state, weights):
-                update_request(k, state, weights)
+            choose_and_request(k, allowed, state, weights)

@@ -228,15 +228,15 @@ class Recommender:
             if from_vpa is state.vpa and from_selection is state.selection:
                 return
             state.rules_source, present = (state.vpa, state.selection), state.selection.containers
+            state.last_pods = state.selection.pods or state.last_pods
             for name in [*present, *state.groups]:
                 if name in present:
                     state.absent_since_s.pop(name, None)
                 elif present:
                     state.absent_since_s.setdefault(name, now_s)
-                group, pods = state.group(name), state.selection.pods
-                declared = state.selection.declared.get(name, NOTHING)
+                group, declared = state.group(name), state.selection.declared.get(name, NOTHING)
                 state.groups[name] = group
-                changes[group] = rules_of(state.vpa, pods, name, declared, observe_only=self._observe_only)
+                changes[group] = rules_of(state.vpa, state.last_pods, name, declared, observe_only=self._observe_only)
 
         report.each(self.vpas.values(), VpaState.name, update)
         return changes

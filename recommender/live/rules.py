@@ -32,7 +32,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         evicts=vpa.update_mode != "Off"
         and (
             not vpa.resizes_in_place
-            or any(_needs_eviction(vpa, pod) for pod in live)
+            or any(_needs_eviction(vpa, pod) for pod in live or pods)
             or (evictable and any(_is_refused(pod) for pod in live))
         ),
         limits_follow=limit_follows(vpa, live or pods, container, MEMORY),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.status import recommendations_in
@@ -31,6 +32,7 @@ class VpaState:
     absent_since_s: dict[str, float] = field(default_factory=dict)
     """Unix seconds since when no pod has such a container, although pods had one before."""
     groups: dict[str, Group] = field(default_factory=dict)
+    last_pods: Sequence[Pod] = ()  # that it has or had: the next one will be like them
     rules_source: tuple[Vpa, SelectedPods] | None = None  # what the engine's rules were last derived from
     targets: dict[str, Target] = field(default_factory=dict)  # to be published in this round
     published: Mapping[str, ContainerRecommendation] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import numpy as np
 
 from recommender.kernels import experts as kernel
 from recommender.kernels.coming_demand import Expected, Visits
-from recommender.kernels.experts import EXPERTS, LEAD_SAMPLES, ExpertArrays, Weights
+from recommender.kernels.experts import EXPERTS, LEAD_SAMPLES, REQUEST, ExpertArrays, Weights
 from recommender.policies.phase_demand import FLOOR_CORES
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
@@ -34,7 +34,7 @@ class ExpertState(SlotArrays):
         visits = dict.fromkeys(("phase", "before", "dwell"), 0)
         own = dict.fromkeys(("own_sum", "own_samples"), np.zeros(phases))
         use = {"samples": 0, "total": 0.0, "recent": np.zeros(kernel.WINDOW_SAMPLES), "peaks": np.zeros(kernel.BLOCKS)}
-        asked = {"asked": each + np.nan, "request": np.nan, "lately": np.full((LEAD_SAMPLES, EXPERTS + 1), np.nan)}
+        asked = {"asked": np.full(EXPERTS + 1, np.nan), "lately": np.full((LEAD_SAMPLES, EXPERTS + 1), np.nan)}
         losses = dict.fromkeys(("record", "prior", "losses", "charged"), each)
         control = {"budget": np.zeros(EXPERTS + 1), "price_factor": 1.0, "chosen": 0}
         super().__init__(slots, {**visits, **own, **use, **asked, **losses, **control})
@@ -70,14 +70,14 @@ class Experts:
         """Requests, float64 (m,) cores or NaN before the first; see `kernels.experts.decide_each`."""
         state, told = self.state, told_cores / FLOOR_CORES
         kernel.decide_each(slots, tables, sampled, told, allowed, state.now, state.visits, self.expected, self.weights)
-        requests: FloatArray = state.now.request[slots] * FLOOR_CORES
+        requests: FloatArray = state.now.asked[slots, REQUEST] * FLOOR_CORES
         return requests
 
     def replay(self, slot: int, cpu_cores: FloatArray, phases: IntArray, decides: BoolArray) -> FloatArray:
         """Replay a container: cores in force at each sample, float64 (n,); see `kernels.experts.replay_run`."""
         state, requested = self.state, np.empty(len(cpu_cores))
         kernel.replay_run(
-            slot, SHARED_TABLE, cpu_cores / FLOOR_CORES, phases, decides, ALL_EXPERTS,
+            slot, SHARED_TABLE, cpu_cores / FLOOR_CORES, phases, decides,
             state.now, state.visits, self.expected, self.weights, requested,
         )  # fmt: skip
         requested *= FLOOR_CORES

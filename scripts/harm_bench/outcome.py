@@ -20,7 +20,7 @@ COUNTED_HARMS = ("evictions", "kills", "restarts", "failed_jobs")
 """Counts that may not exceed the default recommender's."""
 
 MOST_TIMES = {"job_time": 1.02, "worst_job_time": 1.05}
-"""Most that ours may be, divided by the default's, over as many runs as both ended."""
+"""Most that ours may be, divided by the default's, over the runs that the default's has ended."""
 
 MOST_UPDATES, SAVED = 2, 0.01
 """Most resizes in place, divided by the default's, unless they save this much slack as a share of use, or of the time
@@ -41,10 +41,11 @@ class Task(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What happened to a workload: in total, and after the first day."""
+    """What happened to a workload: in total, and after the first day; and how many of its runs have not ended."""
 
     total: Tally
     after_first_day: Tally
+    unfinished: int = 0
 
 
 def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
@@ -64,9 +65,10 @@ def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
     outcomes = {}
     for cell, workload in zip(cells, workloads, strict=True):
         days = workload.tallies
-        days[int(world.days)].slowdowns += overdue(workload, play.cluster.now_s)
+        unfinished = overdue(workload, play.cluster.now_s)
+        days[int(world.days)].slowdowns += unfinished
         whole, later = total(days.values()), total(tally for day, tally in days.items() if day >= 1)
-        outcomes[cell] = Outcome(whole, later if later.ran_s else whole)
+        outcomes[cell] = Outcome(whole, later if later.ran_s else whole, len(unfinished))
     return task, outcomes
 
 
@@ -103,9 +105,12 @@ class Comparison:
                 yield f"{resource} slack"
 
     def of_same_runs(self) -> Iterator[Tally]:
-        """Both in total, with as many runs: one that gets further after a change ends more of those that it slows."""
+        """Both in total, with the runs that the default has ended, as far as ours got to them.
+
+        One that gets further after a change has more of those that it slows.
+        """
         tallies = self.default.total, self.ours.total
-        runs = min(len(tally.slowdowns) for tally in tallies)
+        runs = len(self.default.total.slowdowns) - self.default.unfinished
         return (replace(tally, slowdowns=tally.slowdowns[:runs]) for tally in tallies)
 
     def slack_tally(self, outcome: Outcome) -> Tally:

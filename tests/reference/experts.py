@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from recommender.kernels import experts as kernel
-from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, LEAD_SAMPLES, MARGINS, PAST, WINDOWS, Weights
+from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, LEAD_SAMPLES, MARGINS, PAST, REQUEST, WINDOWS, Weights
 
 
 class Container:
@@ -15,11 +15,10 @@ class Container:
     def __init__(self, weights: Weights, prior: Sequence[float], graph: Callable[[float, float, float], float]) -> None:
         self.weights, self.prior, self.graph = weights, prior, graph
         self.used: list[float] = []
-        self.asked = [math.nan] * EXPERTS
-        self.request = math.nan
+        self.asked = [math.nan] * (EXPERTS + 1)
         self.history: list[list[float]] = []  # after each sample: what each expert asked for, and the request
         self.record, self.losses, self.charged = [0.0] * EXPERTS, [0.0] * EXPERTS, [0.0] * EXPERTS
-        experienced = {CLASS, PAST, EXPERTS}
+        experienced = {CLASS, PAST, REQUEST}
         self.most = [
             weights.changes_per_hour if at in experienced else kernel.SAVED_CHANGES for at in range(EXPERTS + 1)
         ]
@@ -57,8 +56,9 @@ class Container:
             best, now = min(present, key=losses.__getitem__), self.asked[self.chosen]
             if math.isnan(now) or losses[self.chosen] - losses[best] > self.weights.resize * now:
                 self.chosen = best
-            self._update_request(self.asked[self.chosen])
-        self.history.append([*self.asked, self.request])
+            wanted = self.asked[self.chosen]
+            self._ask(REQUEST, wanted / self.weights.tolerance, wanted)
+        self.history.append([*self.asked])
 
     @property
     def _long_samples(self) -> int:
@@ -91,7 +91,7 @@ class Container:
         ]
         known = [one for one in costs if not math.isnan(one)]
         for expert, one in enumerate(costs):
-            charged = cost(in_force[EXPERTS]) if math.isnan(one) else one
+            charged = cost(in_force[REQUEST]) if math.isnan(one) else one
             self.record[expert] = kernel.DISCOUNT * self.record[expert] + (0.0 if math.isnan(charged) else charged)
             if not math.isnan(one):
                 self.losses[expert] += one
@@ -111,12 +111,3 @@ class Container:
             self.asked[GRAPH] = wanted
         elif wanted > held or (wanted < held and self.budget[GRAPH] >= 1.0):
             self.asked[GRAPH], self.budget[GRAPH] = wanted, max(self.budget[GRAPH] - 1.0, -kernel.MAX_DEBT)
-
-    def _update_request(self, wanted: float) -> None:
-        held = self.request
-        if math.isnan(held):
-            self.request = wanted
-        elif held < wanted / self.weights.tolerance or (
-            held * (1.0 - kernel.BAND) > wanted and self.budget[EXPERTS] >= 1.0
-        ):
-            self.request, self.budget[EXPERTS] = wanted, max(self.budget[EXPERTS] - 1.0, -kernel.MAX_DEBT)

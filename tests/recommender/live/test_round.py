@@ -256,6 +256,22 @@ def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_
         assert [entry["containerName"] for entry in entries] == ["new"]
 
 
+def test_between_two_runs_the_next_pod_is_taken_to_be_like_the_last(cluster: FakeView) -> None:
+    """Requests of pods that declare limits alone cannot be changed in place, and their limits move with them."""
+    cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "InPlace"})
+    limits = {"limits": {"cpu": "2", "memory": "4Gi"}}
+    cluster.pods["job"] = [pod_of("job-1", {"name": "main", "resources": limits})]
+    ours = recommender(cluster)
+    rounds(ours, cluster, 3)
+    for left in (cluster.pods["job"], [], []):
+        cluster.pods["job"] = left
+        ours.run()
+        groups = ours.engine.groups
+        slot = groups.slots[MAIN]
+        assert groups.arrays.evicts[slot]
+        assert groups.arrays.cpu_limit_follows[slot]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_renamed_container_does_not_return_while_there_are_no_pods(cluster: FakeView, *, restarted: bool) -> None:
     ours = recommender(cluster)
