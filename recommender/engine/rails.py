@@ -106,11 +106,13 @@ def _room_to_show(target: FloatArray, s: Situation, _: RailOptions) -> FloatArra
     """Give CPU that can be held back some headroom, and try more while demand is censored.
 
     Use at a limit, or at the request on a full node, neither violates nor shows what is wanted. What was seen before
-    may come again as it was, so it needs the headroom of use.
+    may come again as it was, so it needs the headroom of use, up to what its owner declares.
     """
     shows = s.groups.applied & ~s.evicts
     foreseen = s.groups.cpu_limit_follows & s.from_experience & ~(s.keeps_published | s.as_default)[:, CPU]
-    more = np.fmax(s.headroom_cpu_cores, np.where(foreseen, LIMIT_HEADROOM * target[:, CPU], np.nan))
+    declared_cores = np.where(np.isnan(s.groups.declared_cores), np.inf, s.groups.declared_cores)
+    with_headroom = np.fmin(LIMIT_HEADROOM * target[:, CPU], np.fmax(target[:, CPU], declared_cores))
+    more = np.fmax(s.headroom_cpu_cores, np.where(foreseen, with_headroom, np.nan))
     return _at_least(target, np.where(shows, np.fmax(more, s.probe_cpu_cores), np.nan), CPU)
 
 

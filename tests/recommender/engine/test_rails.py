@@ -92,6 +92,9 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "where the CPU limit follows, what was seen before has headroom as well": (
         {"cpu_limit_follows": True, "from_experience": True}, [0.5 * LIMIT_HEADROOM, 1.5], ["room to show"],
     ),
+    "that headroom does not go beyond what is declared": (
+        {"cpu_limit_follows": True, "from_experience": True, "declared_cores": 0.52}, [0.52, 1.5], ["room to show"],
+    ),
     "a forecast has its own": (
         {"cpu_limit_follows": True}, [0.5, 1.5], [],
     ),
