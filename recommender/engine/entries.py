@@ -77,21 +77,21 @@ class KnownGroup(NamedTuple):
     """`GroupStart`; `history` are the arrays of its histograms, None for empty ones, the usual case."""
 
     history: bytes | None
-    in_force: Amounts
+    published: Amounts
     kept: Mapping[str, Any] | None
 
     @classmethod
     def of(cls, start: GroupStart) -> Self:
         sessions = start.history.past, HistogramSession()
         packed, empty = (one.state.tobytes() + one.histograms.tobytes() for one in sessions)
-        return cls(None if packed == empty else packed, start.in_force, start.kept)
+        return cls(None if packed == empty else packed, start.published, start.kept)
 
     def start(self) -> GroupStart:
         session = HistogramSession()
         if self.history is not None:
             state, histograms = np.split(np.frombuffer(self.history), [session.state.size])
             session.state[:], session.histograms[:] = state, histograms.reshape(session.histograms.shape)
-        return GroupStart(HistogramAggregate(session), self.in_force, self.kept)
+        return GroupStart(HistogramAggregate(session), self.published, self.kept)
 
 
 @dataclass

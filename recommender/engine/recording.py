@@ -97,9 +97,9 @@ class RecordedEngine(Engine):
             self._in_step = False
             step.targets = [(group, entries.encode_target(self.targets.get(group))) for group in self.retargeted]
 
-    def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
-        self._recorder.note("published", (group, target, given, now_s))
-        return super().published(group, target, given, now_s)
+    def published(self, group: Group, target: Amounts, in_force: Amounts, now_s: float) -> bool:
+        self._recorder.note("published", (group, target, in_force, now_s))
+        return super().published(group, target, in_force, now_s)
 
     def adopt(self, model: PhaseModel) -> None:
         super().adopt(model)

@@ -151,8 +151,8 @@ class Replay:
     def _call(self, kind: str, arguments: Any) -> None:
         engine = self._current_engine
         if kind == "published":
-            group, target, given, _ = arguments
-            self._published[group] = target, given
+            group, target, in_force, _ = arguments
+            self._published[group] = target, in_force
             if self._change is None:
                 engine.published(*arguments)
         elif kind in ("adopt", "history"):
@@ -162,15 +162,15 @@ class Replay:
 
     def _follow(self, group: Group, now_s: float) -> None:
         """Publish a target within the limits that applied when the record last published one of the group."""
-        target = given = amounts_of(self._current_engine.targets[group].estimate.target)
+        target = in_force = amounts_of(self._current_engine.targets[group].estimate.target)
         if group in self._published:
-            given = tuple(map(_within, target, *self._published[group]))  # type: ignore[assignment]
-        self._current_engine.published(group, target, given, now_s)
+            in_force = tuple(map(_within, target, *self._published[group]))  # type: ignore[assignment]
+        self._current_engine.published(group, target, in_force, now_s)
 
 
-def _within(amount: float, target: float, given: float) -> float:
-    """An amount under the limit that turned this target into what was given."""
-    return min(amount, given) if given < target else max(amount, given) if given > target else amount
+def _within(amount: float, target: float, in_force: float) -> float:
+    """An amount under the limit that turned this target into what was in force."""
+    return min(amount, in_force) if in_force < target else max(amount, in_force) if in_force > target else amount
 
 
 class _ReplayedMemory(Memory):

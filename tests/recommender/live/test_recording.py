@@ -79,7 +79,7 @@ def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: 
     *_, last = Replay(file, lambda start: start._replace(options=wide)).steps()
     groups = last.engine.groups
     assert groups.arrays.published[groups.slots[MAIN], 1] > 5.8 * GIB
-    assert groups.arrays.given[groups.slots[MAIN], 1] == 4 * GIB
+    assert groups.arrays.in_force[groups.slots[MAIN], 1] == 4 * GIB
 
 
 def test_a_failed_step_fails_again_in_a_replay_unless_the_code_is_fixed(
