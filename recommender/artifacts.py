@@ -70,7 +70,7 @@ def pack(arrays: Arrays, manifest: Mapping[str, Any]) -> dict[str, bytes]:
         "arrays": _array_specs(arrays),
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
     }
-    full[CHECKSUM_KEY] = _manifest_sha256(full)
+    full[CHECKSUM_KEY] = manifest_sha256(full)
     return {ARRAYS: packed, MANIFEST: orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)}
 
 
@@ -149,12 +149,12 @@ def _read_manifest(text: bytes, path: str) -> dict[str, Any]:
         if schema > SCHEMA:
             age, remedy = "a newer", "Upgrade Phasewise, or train with this version."
         raise BadArtifact(f"{path}: written by {age} Phasewise (schema {schema}, this one reads {SCHEMA}). {remedy}")
-    if manifest.pop(CHECKSUM_KEY, None) != _manifest_sha256(manifest):
+    if manifest.pop(CHECKSUM_KEY, None) != manifest_sha256(manifest):
         raise BadArtifact(f"{path}: damaged, or edited (its checksum does not match). {_REMEDY}")
     return manifest
 
 
-def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
+def manifest_sha256(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

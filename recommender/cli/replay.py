@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
 import orjson
 from click.core import ParameterSource
 from rich.console import Console
@@ -16,11 +18,13 @@ from rich.table import Table
 
 from recommender.cli.common import FILE, MOMENT, say
 from recommender.cli.recommender import command as recommender
-from recommender.engine.entries import Json, Start
+from recommender.engine.entries import RecordedTarget, Start
+from recommender.engine.keys import Group
 from recommender.engine.options import Options
-from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
+from recommender.engine.replaying import Replay, Step
 from recommender.errors import BadInput, Misuse
 from recommender.judging import cycle_samples_on
+from recommender.records import Amounts, amounts_of
 from recommender.units import counted, format_cpu, format_memory, format_time
 
 SHOWN = 20
@@ -54,12 +58,11 @@ def command(
     Example: phasewise replay hour.rec --with target-violation=0.02
     """
     run = Replay(file, start_changes(given) if given else None)
-    comparison, differences = Comparison(), list[Difference]()
+    comparison = Comparison()
     try:
         for step in run.steps(math.inf if until_s is None else until_s):
             if from_s is None or step.now_s >= from_s:
-                differences += comparison.see(step)
-                del differences[100 * SHOWN :]
+                comparison.see(step)
     except BadInput:
         if comparison.steps:
             say(f"the steps before it can be replayed: --until {format_time(comparison.last_s)}")
@@ -69,10 +72,10 @@ def command(
     if not comparison.steps:
         raise BadInput("it has no step in that period", remedy="Check --from and --until.", file=file)
     if as_json:
-        click.echo(orjson.dumps(_document(comparison, differences), option=orjson.OPT_INDENT_2).decode())
+        click.echo(orjson.dumps(_document(comparison), option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(comparison, differences, courses=bool(given))
-    ctx.exit(int(bool(differences) and not given))
+        _print(comparison, courses=bool(given))
+    ctx.exit(int(bool(comparison.differences) and not given))
 
 
 def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
@@ -108,51 +111,117 @@ def _changed(start: Start, named: Mapping[str, Any]) -> Start:
     return start._replace(cycle_samples=cycle_samples_on(step_s, cycle_s))
 
 
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+class Course:
+    """The target of one group over time, in cores and bytes; NaN while there is none."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._amounts: list[Amounts] = []
+
+    def move(self, now_s: float, target: RecordedTarget) -> None:
+        self._times_s.append(now_s)
+        self._amounts.append((math.nan, math.nan) if target is None else target[0][1])
+
+    def as_json(self, until_s: float) -> dict[str, Any]:
+        """Mean over the time with a target, or the last one if only for a moment; and how often it changed."""
+        amounts, spans_s = np.array(self._amounts), np.diff([*self._times_s, until_s])
+        known = ~np.isnan(amounts[:, 0])
+        changes = (amounts[1:] != amounts[:-1]).any(axis=1)[known[1:] & known[:-1]]
+        weighed = spans_s[known].sum() > 0.0
+        mean = np.average(amounts[known], axis=0, weights=spans_s[known]) if weighed else amounts[-1]
+        cpu_cores, memory_bytes = amounts_of(mean)
+        return {"cpu_cores": cpu_cores, "memory_bytes": memory_bytes, "changes": int(changes.sum())}
+
+
+class Difference(NamedTuple):
+    """A group whose target differs, and both targets."""
+
+    at_s: float
+    group: Group
+    recorded: RecordedTarget
+    replayed: RecordedTarget
+
+
+class Comparison:
+    """What was recorded beside what was replayed.
+
+    `starts` counts engine starts; in `differing_steps` a target changed, in the record or now, and the two differ.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.starts = self.differing_steps = 0
+        self.first_s = self.last_s = math.nan
+        self.differences: list[Difference] = []
+        self._courses = defaultdict[Group, tuple[Course, Course]](lambda: (Course(), Course()))
+
+    def see(self, step: Step) -> None:
+        self.steps, self.starts = self.steps + 1, self.starts + step.begins
+        self.first_s = step.now_s if self.steps == 1 else self.first_s
+        self.last_s = step.now_s
+        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.changed
+        for group in about:
+            for course, target in zip(self._courses[group], step.both(group), strict=True):
+                course.move(step.now_s, target)
+        differing = [Difference(step.now_s, group, *step.both(group)) for group in about if step.differs(group)]
+        self.differing_steps += bool(differing)
+        self.differences += differing[: 100 * SHOWN - len(self.differences)]
+
+    def workloads(self) -> list[dict[str, Any]]:
+        """The course of each group, as recorded and as replayed."""
+        return [
+            {**group._asdict(), "recorded": recorded.as_json(self.last_s), "replayed": replayed.as_json(self.last_s)}
+            for group, (recorded, replayed) in sorted(self._courses.items())
+        ]
+
+
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
-def _print(comparison: Comparison, differences: list[Difference], *, courses: bool) -> None:
+def _print(comparison: Comparison, *, courses: bool) -> None:
     console = Console()
     span = f"{format_time(comparison.first_s)} to {format_time(comparison.last_s)}"
     console.print(f"{counted(comparison.steps, 'step')}, {span}; starts: {comparison.starts}")
-    if not differences:
+    if not comparison.differences:
         console.print("all targets are equal, bit for bit")
         return
     console.print(f"targets differ in {counted(comparison.differing_steps, 'step')}")
-    console.print(_course_table(comparison) if courses else _difference_table(differences))
+    console.print(_course_table(comparison) if courses else _difference_table(comparison))
 
 
-def _difference_table(differences: list[Difference]) -> Table:
+def _difference_table(comparison: Comparison) -> Table:
     table = Table("at", "container", "recorded", "replayed", title="first differences", title_justify="left")
-    for one in differences[:SHOWN]:
+    for one in comparison.differences[:SHOWN]:
         recorded, replayed = _target(one.recorded), _target(one.replayed)
         if recorded == replayed:
             replayed = "the same target; bounds or doubts differ (--json)"
-        table.add_row(format_time(one.now_s), str(one.group), recorded, replayed)
+        table.add_row(format_time(one.at_s), str(one.group), recorded, replayed)
     return table
 
 
 def _course_table(comparison: Comparison) -> Table:
     table = Table("container", "recorded", "replayed", "target changes", title="mean target", title_justify="left")
-    for group, recorded, replayed in comparison.histories():
-        changes = f"{recorded.changes} -> {replayed.changes}"
-        table.add_row(str(group), _mean(recorded), _mean(replayed), changes)
+    for one in comparison.workloads():
+        group, both = Group(one["namespace"], one["vpa"], one["container"]), (one["recorded"], one["replayed"])
+        table.add_row(str(group), *map(_mean, both), " -> ".join(str(course["changes"]) for course in both))
     return table
 
 
-def _target(target: Json) -> str:
+def _target(target: RecordedTarget) -> str:
     if target is None:
         return "none"
     (_, (cpu_cores, memory_bytes), _), doubt = target
     return f"{cpu_cores!r} cores, {memory_bytes!r} bytes{' (low confidence)' if doubt else ''}"
 
 
-def _mean(course: TargetHistory) -> str:
-    cpu_cores, memory_bytes = course.mean()
+def _mean(course: Mapping[str, Any]) -> str:
+    cpu_cores, memory_bytes = course["cpu_cores"], course["memory_bytes"]
     return "none" if math.isnan(cpu_cores) else f"{format_cpu(cpu_cores)}, {format_memory(memory_bytes)}"
 
 
-def _document(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
+def _document(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": 1,
         "steps": comparison.steps,
@@ -161,16 +230,8 @@ def _document(comparison: Comparison, differences: list[Difference]) -> dict[str
         "until_s": comparison.last_s,
         "differing_steps": comparison.differing_steps,
         "differences": [
-            {"at_s": one.now_s, **one.group._asdict(), "recorded": one.recorded, "replayed": one.replayed}
-            for one in differences
+            {"at_s": one.at_s, **one.group._asdict(), "recorded": one.recorded, "replayed": one.replayed}
+            for one in comparison.differences
         ],
-        "workloads": [
-            {**group._asdict(), "recorded": _course(recorded), "replayed": _course(replayed)}
-            for group, recorded, replayed in comparison.histories()
-        ],
+        "workloads": comparison.workloads(),
     }
-
-
-def _course(course: TargetHistory) -> dict[str, Any]:
-    cpu_cores, memory_bytes = course.mean()
-    return {"cpu_cores": cpu_cores, "memory_bytes": memory_bytes, "changes": course.changes}

@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
+class SharingJob:
     """State of a job on the worker; `limit` is a share of the worker."""
 
     last: Measured
@@ -86,7 +86,7 @@ class FlowCon:
     options: FlowConOptions = field(default_factory=FlowConOptions)
     interval_s: float = 0.0
     due_s: float = 0.0  # time of the next run of algorithm 1, unless a job starts or ends before
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, SharingJob] = field(default_factory=dict)
 
     def follow_clock(self, now_s: float) -> None:
         """After a clock was set back, move times that now lie in the future to now."""
@@ -104,7 +104,7 @@ class FlowCon:
             self.interval_s = self.options.interval_s
             known = self.members
             self.members = {
-                name: known.get(name) or Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0)
+                name: known.get(name) or SharingJob(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0)
                 for name, seen in jobs.items()
             }
         for name, member in self.members.items():

@@ -102,19 +102,19 @@ def banded_targets(
     `keeps`, bool (n, 2): the target in force stays for lack of history, as after a restart without a profile. There,
     unless a change evicts, the upper bound is no further above it than what containers request.
     """
-    advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
-    near = np.fmax(advised[:, UPPER], groups.requests * (1.0 + options.half_width))
+    targets = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
+    near = np.fmax(targets[:, UPPER], groups.requests * (1.0 + options.half_width))
     near[~keeps | evicts[:, np.newaxis]] = np.inf
     if len(rows := np.flatnonzero(in_either(as_default))):
-        last = np.where(groups.advised_in_default_bounds[rows, np.newaxis, np.newaxis], groups.advised[rows], np.nan)
+        last = np.where(groups.target_in_default_bounds[rows, np.newaxis, np.newaxis], groups.targets[rows], np.nan)
         bounds = with_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
         bounds[:, UPPER] = np.fmin(bounds[:, UPPER], near[rows])
-        advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
+        targets[rows] = np.where(as_default[rows, np.newaxis], bounds, targets[rows])
     # What earlier runs of its class needed is for the next pod: no reason to recreate one that has just begun.
     unknown = evicts & in_either(np.isnan(groups.default_estimate[:, TARGET]))
-    advised[unknown, LOWER] = np.fmin(advised[unknown, LOWER], groups.requests[unknown])
-    advised[unknown, UPPER] = np.fmax(advised[unknown, UPPER], groups.requests[unknown])
-    return advised
+    targets[unknown, LOWER] = np.fmin(targets[unknown, LOWER], groups.requests[unknown])
+    targets[unknown, UPPER] = np.fmax(targets[unknown, UPPER], groups.requests[unknown])
+    return targets
 
 
 def safe_value(

@@ -21,7 +21,7 @@ from recommender.engine.containers import Containers, Member, NewContainer, slot
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import LOWER, TARGET, UPPER
 from recommender.engine.groups import Groups
-from recommender.engine.judging import judge, matches_given
+from recommender.engine.judging import judge, matches_in_force
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
@@ -98,19 +98,19 @@ class Engine:
         self._remove_finished(now_s, report)
         return self.targets
 
-    def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
+    def published(self, group: Group, target: Amounts, in_force: Amounts, now_s: float) -> bool:
         """Record that a target was published, before and after all limits; True when it changed."""
         slot = self.groups.slots[group]
-        changed = self.groups.arrays.publish(slot, target, given, now_s)
-        lower, _, upper = self.groups.arrays.advised[slot]
+        changed = self.groups.arrays.publish(slot, target, in_force, now_s)
+        lower, _, upper = self.groups.arrays.targets[slot]
         for instance in self.groups.instances[slot]:
             running = self.running[instance]
-            boosted = math.isnan(running.requests[CPU]) and not math.isnan(given[CPU])  # resized once that ends
+            boosted = math.isnan(running.requests[CPU]) and not math.isnan(in_force[CPU])  # resized once that ends
             if running.finished or boosted or running.started_s is None:
                 continue
             # The updater leaves a container within its bounds alone: that is no slow resize.
             stays = in_both((lower <= running.requests) & (running.requests <= upper))
-            wanted = running.requests if stays else given
+            wanted = running.requests if stays else in_force
             self.lead_time.published(instance, wanted, running.requests, now_s, (group.namespace, group.vpa))
         return changed
 
@@ -159,7 +159,7 @@ class Engine:
         """State of a group that must survive a restart, ready for JSON; its histograms have a checkpoint."""
         return self.groups.kept(self.groups.slots[group])
 
-    def in_force(self, group: Group) -> Amounts:
+    def published_target(self, group: Group) -> Amounts:
         """The published target before limits; NaN if there is none."""
         return amounts_of(self.groups.arrays.published[self.groups.slots[group]])
 
@@ -380,22 +380,22 @@ class Engine:
         """Replace the targets that changed, by those after all rails, float64 (n, 2)."""
         groups, in_default_bounds = self.groups.arrays, situation.as_default
         keeps, evicts = situation.keeps_published, situation.evicts
-        advised = banded_targets(target, in_default_bounds, keeps, evicts, groups, self.options.band)
-        known = groups.alive & ~in_either(np.isnan(advised[:, TARGET]))
-        was_advised = ~np.isnan(groups.advised[:, TARGET, CPU])
-        stays = situation.silent & was_advised & in_both(groups.published == advised[:, TARGET])
+        targets = banded_targets(target, in_default_bounds, keeps, evicts, groups, self.options.band)
+        known = groups.alive & ~in_either(np.isnan(targets[:, TARGET]))
+        had_target = ~np.isnan(groups.targets[:, TARGET, CPU])
+        stays = situation.silent & had_target & in_both(groups.published == targets[:, TARGET])
         # Looking more often than the default recommender would evict pods at peaks that it does not see.
-        stays |= situation.evicts & was_advised & (groups.default_asked_s < self._now_s)
-        advised[stays] = groups.advised[stays]
-        differs = in_either(advised != groups.advised)
+        stays |= situation.evicts & had_target & (groups.default_asked_s < self._now_s)
+        targets[stays] = groups.targets[stays]
+        differs = in_either(targets != groups.targets)
         moved = known & (differs[:, LOWER] | differs[:, TARGET] | differs[:, UPPER])
-        changed = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.advised_doubt) | ~known))
-        groups.advised[known] = advised[known]
-        groups.advised_in_default_bounds[known] = in_default_bounds[known, CPU]
-        groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
+        changed = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.target_doubt) | ~known))
+        groups.targets[known] = targets[known]
+        groups.target_in_default_bounds[known] = in_default_bounds[known, CPU]
+        groups.target_doubt[:] = np.where(known, situation.doubt, -1)
         groups.bump_revision(changed)
         doubts, is_known = situation.doubt[changed].tolist(), known[changed].tolist()
-        for slot, estimate, doubt, has_target in zip(changed.tolist(), advised[changed], doubts, is_known, strict=True):
+        for slot, estimate, doubt, has_target in zip(changed.tolist(), targets[changed], doubts, is_known, strict=True):
             group = self.groups.by_slot[slot]
             if has_target:
                 self.targets[group] = Target(group, Estimate(*estimate.copy()), DOUBTS[doubt])
@@ -464,7 +464,7 @@ class Engine:
             restored = persistence.go_on(fleet, member, self._memory.container(member.instance, running.group), cell)
             if restored or running.started_s is None:
                 return
-            given = self.groups.arrays.given[slot]
-            if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
-                fleet.arrays.free_cpu_cores[member.slot] = given[CPU] / LIMIT_HEADROOM
-                fleet.foresight.follow_own_use(member.slot, given[CPU])
+            in_force = self.groups.arrays.in_force[slot]
+            if running.started_s < self._began_s and matches_in_force(np.array(running.requests), in_force):
+                fleet.arrays.free_cpu_cores[member.slot] = in_force[CPU] / LIMIT_HEADROOM
+                fleet.foresight.follow_own_use(member.slot, in_force[CPU])

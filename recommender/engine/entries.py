@@ -1,22 +1,20 @@
-"""Entries of a record, encoded for JSON and decoded bit by bit.
+"""What a record holds: a line of JSON for each round, a list of the calls that changed the engine, in order.
 
-Numbers that JSON lacks (NaN, infinities) are written and read as Python's `json` does. Samples, most of the data, are
-stored beside them in columns.
+Written with `pydantic_core` and read with `pydantic`, which checks every type. Numbers that JSON lacks (NaN,
+infinities) are written as Python's `json` does.
 """
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from recommender import model as models
 from recommender.artifacts import MANIFEST
@@ -25,163 +23,136 @@ from recommender.engine.options import Options
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
 from recommender.errors import BadArtifact
+from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.records import Amounts, amounts_of
-
-Json = Any
-
-START, MODEL, STEP, PUBLISHED, ADOPTED, HISTORY, CLASS = (
-    "start", "model", "step", "published", "adopted", "history", "class",
-)  # fmt: skip
-"""Kind of an entry, its first element."""
-
-CLASS_CALLS: Mapping[str, Any] = {
-    "load": tuple[WorkloadKey, str, float],
-    "in_use": tuple[WorkloadKey, float],
-    "drop_untaught": tuple[list[WorkloadKey]],
-    "forget": tuple[WorkloadKey],
-}
-"""Methods that change `Classes` outside a step of the engine, and their arguments; their names are part of the
-format."""
-
-
-class Start(NamedTuple):
-    """An engine starts, with these options, grid and cycle of the forecast; see `LeadTime`.
-
-    `model` is the digest of its model, which an earlier entry holds.
-    """
-
-    options: Options
-    step_s: float
-    cycle_samples: int
-    lead_time_s: float | None
-    sample_s: float
-    model: str
-
-
-def pack_block(entries: Sequence[Json], columns: bytes) -> bytes:
-    """Content of a block: entries, then the columns of their samples."""
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    return len(text).to_bytes(4, "little") + text + columns
-
-
-def unpack_block(content: bytes) -> tuple[list[Json], io.BytesIO]:
-    end = 4 + int.from_bytes(content[:4], "little")
-    return json.loads(content[4:end]), io.BytesIO(content[end:])
-
-
-def decode(kind: Any, value: Any, name: str = "a value") -> Any:
-    """Decode a value of a type from JSON; an error such as `TypeError`, with its `name`, if it does not fit.
-
-    Trailing fields that an older record lacks get their defaults.
-    """
-    if get_origin(kind) is UnionType:
-        if value is None:
-            return None
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
-    if hasattr(kind, "_fields"):
-        types = _types(kind)
-        return kind(*(decode(types[name], part, name) for name, part in zip(kind._fields, value, strict=False)))
-    if isinstance(kind, type) and is_dataclass(kind):
-        types, known = _types(kind), {field.name for field in fields(kind)}
-        return kind(**{name: decode(types[name], part, name) for name, part in value.items() if name in known})
-    if get_origin(kind) is tuple:
-        return tuple(decode(one, part, name) for one, part in zip(get_args(kind), value, strict=True))
-    if get_origin(kind) is list:
-        return [decode(get_args(kind)[0], part, name) for part in value]
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind in (float, int, bool, str) and type(value) is not kind:
-        raise TypeError(f"{name} is {value!r:.80}, not of type {kind.__name__}")
-    return value
-
-
-@cache
-def _types(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-# -- input -------------------------------------------------------------------------------------------------------------
-
-
-def encode_seen(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[str, Json], bytes]:
-    """Encode `Seen`, with its samples in columns: container number (int32), seconds, cores, bytes (float64).
-
-    `names` are the containers and their numbers in the record; new ones are added.
-    """
-    known = len(names)
-    numbers = np.array([names.setdefault(instance, len(names)) for instance in seen.samples.instances], "<i4")
-    content = {
-        "groups": list(seen.groups.items()),
-        "containers": list(seen.containers.items()),
-        "names": list(names)[known:],
-        "samples": len(numbers),
-        "kills": list(seen.kills),
-        **({"nodes": dict(seen.nodes)} if seen.nodes else {}),
-        **({"evaluations": list(seen.evaluations.items())} if seen.evaluations else {}),
-    }
-    return content, numbers.tobytes() + _shuffle_bytes(seen.samples.values.T)
-
-
-def decode_seen(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
-    """Reverse `encode_seen`; `names` grows as it did there."""
-    names += decode(list[Instance], content["names"])
-    n = decode(int, content["samples"], "samples")
-    numbers = np.frombuffer(columns.read(4 * n), "<i4").tolist()
-    values = _unshuffle_bytes(columns.read(24 * n), (3, n)).T
-    return Seen(
-        dict(decode(list[tuple[Group, Rules | None]], content["groups"])),
-        dict(decode(list[tuple[Instance, Running | None]], content["containers"])),
-        Samples([names[number] for number in numbers], np.ascontiguousarray(values)),
-        decode(list[Kill], content["kills"]),
-        dict(decode(list[tuple[str, float | None]], content.get("nodes", {}).items())),
-        dict(decode(list[tuple[Instance, Evaluation]], content.get("evaluations", []))),
-    )
-
-
-def _shuffle_bytes(numbers: np.ndarray) -> bytes:
-    """Group the bytes of float64 numbers by position: similar numbers compress to half the size."""
-    return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 8).T.tobytes()
-
-
-def _unshuffle_bytes(shuffled: bytes, shape: tuple[int, int]) -> np.ndarray:
-    ordered = np.frombuffer(shuffled, np.uint8).reshape(8, -1).T
-    return np.ascontiguousarray(ordered).view("<f8").reshape(shape)
-
-
-# -- state from before a restart ---------------------------------------------------------------------------------------
-
-
-def encode_start(start: GroupStart) -> Json:
-    return [_encode_history(start.history.past), start.in_force, start.kept]
-
-
-def decode_start(content: Json) -> GroupStart:
-    history, in_force, kept = content
-    return GroupStart(HistogramAggregate(_decode_history(history)), decode(Amounts, in_force), kept)
-
-
-def _encode_history(session: HistogramSession) -> str | None:
-    """None for an empty history, the usual case."""
-    packed, fresh = (one.state.tobytes() + one.histograms.tobytes() for one in (session, HistogramSession()))
-    return None if packed == fresh else base64.b64encode(packed).decode()
-
-
-def _decode_history(content: str | None) -> HistogramSession:
-    session = HistogramSession()
-    if content is not None:
-        packed = io.BytesIO(base64.b64decode(content))
-        for part in (session.state, session.histograms):
-            part[:] = np.frombuffer(packed.read(part.nbytes)).reshape(part.shape)
-    return session
-
-
-# -- output ------------------------------------------------------------------------------------------------------------
-
+from recommender.units import MAX_DURATION_S, MAX_NUMBER
 
 RecordedTarget = tuple[tuple[Amounts, Amounts, Amounts], str] | None
 """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for no target."""
+
+_CONFIG = ConfigDict(extra="forbid", strict=True, val_json_bytes="base64")
+
+
+class RecordedModel(NamedTuple):
+    """The files of a model; `digest` is that of its manifest."""
+
+    digest: str
+    origin: str
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, model: PhaseModel) -> Self:
+        files = model.files()
+        return cls(sha256(files[MANIFEST]).hexdigest(), model.origin, files)
+
+    def load(self) -> PhaseModel:
+        try:
+            return models.load_files(self.files, "the record", self.origin)
+        except BadArtifact as error:
+            raise ValueError("its model is of another version") from error
+
+
+class Start(NamedTuple):
+    """An engine starts, with these options, grid and cycle of the forecast (see `LeadTime`), and this model."""
+
+    options: Options
+    step_s: Annotated[float, Field(gt=0.0)]
+    cycle_samples: Annotated[int, Field(ge=1, le=MAX_CYCLE_SAMPLES)]
+    lead_time_s: float | None
+    sample_s: float
+    model: str
+    """Its digest."""
+
+    def check(self) -> None:
+        """`ValueError` on numbers that no command line takes, with which the engine would overflow."""
+        numbers = asdict(self.options.rails) | asdict(self.options.band) | self._asdict()
+        for name in numbers.keys() - {"options", "model"}:
+            if numbers[name] is not None and not np.all(np.abs(numbers[name]) <= MAX_NUMBER):
+                raise ValueError(f"{name} is {numbers[name]}")
+
+
+class KnownGroup(NamedTuple):
+    """`GroupStart`; `history` are the arrays of its histograms, None for empty ones, the usual case."""
+
+    history: bytes | None
+    published: Amounts
+    kept: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, start: GroupStart) -> Self:
+        sessions = start.history.past, HistogramSession()
+        packed, empty = (one.state.tobytes() + one.histograms.tobytes() for one in sessions)
+        return cls(None if packed == empty else packed, start.published, start.kept)
+
+    def start(self) -> GroupStart:
+        session = HistogramSession()
+        if self.history is not None:
+            state, histograms = np.split(np.frombuffer(self.history), [session.state.size])
+            session.state[:], session.histograms[:] = state, histograms.reshape(session.histograms.shape)
+        return GroupStart(HistogramAggregate(session), self.published, self.kept)
+
+
+@dataclass
+class RecordedStep:
+    """A step with its input, what was known from before a restart, and the targets that changed.
+
+    `names` are new containers, numbered from the start on. Samples, most of the data, are stored in columns: `numbers`
+    of containers (int32) and `values` (float64), whose bytes are grouped by position since they compress to half then.
+    """
+
+    now_s: Annotated[float, Field(ge=0.0, le=MAX_DURATION_S)]
+    groups: Sequence[tuple[Group, Rules | None]]
+    containers: Sequence[tuple[Instance, Running | None]]
+    names: Sequence[Instance]
+    numbers: bytes
+    values: bytes
+    kills: Sequence[Kill]
+    nodes: Mapping[str, float | None]
+    evaluations: Sequence[tuple[Instance, Evaluation]]
+    known_groups: Sequence[tuple[Group, KnownGroup | None]] = ()
+    known_members: Sequence[tuple[Instance, Mapping[str, Any]]] = ()
+    targets: Sequence[tuple[Group, RecordedTarget]] = ()
+    failed: str = ""
+
+    @classmethod
+    def of(cls, now_s: float, seen: Seen, numbers: MutableMapping[Instance, int]) -> Self:
+        """`numbers` are those of the containers; new ones are added."""
+        known, values = len(numbers), np.ascontiguousarray(seen.samples.values.T)
+        sampled = np.array([numbers.setdefault(instance, len(numbers)) for instance in seen.samples.instances], "<i4")
+        return cls(
+            now_s, list(seen.groups.items()), list(seen.containers.items()), list(numbers)[known:], sampled.tobytes(),
+            values.view(np.uint8).reshape(-1, 8).T.tobytes(), list(seen.kills), dict(seen.nodes),
+            list(seen.evaluations.items()),
+        )  # fmt: skip
+
+    def seen(self, names: list[Instance]) -> Seen:
+        """Reverse `of`; `names` grows as `numbers` did there."""
+        names += self.names
+        sampled = [names[number] for number in np.frombuffer(self.numbers, "<i4")]
+        ordered = np.ascontiguousarray(np.frombuffer(self.values, np.uint8).reshape(8, -1).T)
+        samples = Samples(sampled, np.ascontiguousarray(ordered.view("<f8").reshape(3, len(sampled)).T))
+        groups, containers, evaluations = dict(self.groups), dict(self.containers), dict(self.evaluations)
+        return Seen(groups, containers, samples, self.kills, self.nodes, evaluations)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One call and its arguments, or a model; the others are None. The last four are methods of `Classes`."""
+
+    __pydantic_config__: ClassVar = _CONFIG
+
+    model: RecordedModel | None = None
+    start: Start | None = None
+    step: RecordedStep | None = None
+    published: tuple[Group, Amounts, Amounts, float] | None = None
+    adopt: tuple[str] | None = None
+    history: tuple[Group] | None = None
+    load: tuple[WorkloadKey, str, float] | None = None
+    in_use: tuple[WorkloadKey, float] | None = None
+    drop_untaught: tuple[Sequence[WorkloadKey]] | None = None
+    forget: tuple[WorkloadKey] | None = None
 
 
 def encode_target(target: Target | None) -> RecordedTarget:
@@ -191,20 +162,21 @@ def encode_target(target: Target | None) -> RecordedTarget:
     return (amounts_of(estimate.lower), amounts_of(estimate.target), amounts_of(estimate.upper)), target.doubt
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
+def pack_block(calls: Sequence[tuple[str, Any]]) -> bytes:
+    entries = [{call: one} for call, one in calls]
+    return to_json(entries, inf_nan_mode="constants", bytes_mode="base64") + b"\n"
 
 
-def encode_model(model: PhaseModel) -> tuple[str, Json]:
-    """Digest of a model, and the entry that holds it."""
-    files = model.files()
-    digest = sha256(files[MANIFEST]).hexdigest()
-    return digest, [MODEL, digest, model.origin, {n: base64.b64encode(b).decode() for n, b in files.items()}]
-
-
-def decode_model(origin: str, files: Mapping[str, str]) -> PhaseModel:
-    """The model of such an entry; `ValueError` if this version cannot read it."""
-    content = {name: base64.b64decode(text) for name, text in files.items()}
+def unpack_block(content: bytes) -> list[tuple[str, Any]]:
+    """The calls of a block; `ValueError` if a type does not fit. Fields that an older record lacks get defaults."""
     try:
-        return models.load_files(content, "the record", origin)
-    except BadArtifact as error:
-        raise ValueError("its model is of another version") from error
+        entries = _adapter().validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return [(call, one) for entry in entries for call, one in vars(entry).items() if one is not None]
+
+
+@cache
+def _adapter() -> TypeAdapter[list[Entry]]:
+    return TypeAdapter(list[Entry], config=_CONFIG)

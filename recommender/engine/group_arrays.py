@@ -53,9 +53,9 @@ class GroupArrays(SlotArrays):
     cpu_limit_follows: BoolArray = fresh(False)
     """See `keys.Rules`."""
     published: FloatArray = fresh(UNKNOWN)
-    """(n, 2): the target in force before limits of users and operators; NaN for none."""
-    given: FloatArray = fresh(UNKNOWN)
-    """(n, 2): the same after all limits, as containers get it."""
+    """(n, 2): the published target, before limits of users and operators; NaN for none."""
+    in_force: FloatArray = fresh(UNKNOWN)
+    """(n, 2): the same after all limits, which containers get."""
     changed_s: FloatArray = fresh(np.full((2, KEPT_CHANGES), np.nan))
     """(n, 2, KEPT_CHANGES): when each resource of it changed, latest first, unix seconds; NaN before."""
     less_memory_since_s: FloatArray = fresh(np.nan)
@@ -84,16 +84,16 @@ class GroupArrays(SlotArrays):
     history_days: FloatArray = fresh(0.0)
     default_asked_s: FloatArray = fresh(-np.inf)
     """(n, 3, 2): latest estimate of the default recommender, its days of history, and when it was computed."""
-    advised: FloatArray = fresh(_NO_ESTIMATE)
-    """(n, 3, 2): last advised target with its band."""
+    targets: FloatArray = fresh(_NO_ESTIMATE)
+    """(n, 3, 2): last target with its band."""
     revision: IntArray = fresh(0)
     durable_revision: IntArray = fresh(0)
     """Count changes that a person would be shown (target, phase, container), and those of them that must survive a
     restart (a first decision, a kill)."""
-    advised_doubt: IntArray = fresh(-1)
-    """Index into `situation.DOUBTS`; -1 before the first advice."""
-    advised_in_default_bounds: BoolArray = fresh(False)
-    """Its CPU was advised within the default recommender's bounds."""
+    target_doubt: IntArray = fresh(-1)
+    """Index into `situation.DOUBTS`; -1 before the first target."""
+    target_in_default_bounds: BoolArray = fresh(False)
+    """The CPU of its target lay within the default recommender's bounds."""
 
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): discounted share of judged samples that violated."""
@@ -151,9 +151,9 @@ class GroupArrays(SlotArrays):
         self.less_memory_since_s[~less] = np.nan
         self.less_memory_since_s[less & np.isnan(self.less_memory_since_s)] = now_s
 
-    def publish(self, slot: int, target: Amounts, given: Amounts, now_s: float) -> bool:
+    def publish(self, slot: int, target: Amounts, in_force: Amounts, now_s: float) -> bool:
         """Record a published target, before and after all limits; True when it changed."""
-        self.given[slot] = given
+        self.in_force[slot] = in_force
         before = self.published[slot].tolist()
         moved = [
             resource

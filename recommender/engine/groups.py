@@ -63,9 +63,9 @@ class Groups:
         self.arrays.alive[slot], self.arrays.vpa[slot] = True, hash((group.namespace, group.vpa))
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}
-        self.arrays.published[slot] = self.arrays.given[slot] = start.in_force
-        self.arrays.established[slot] = not math.isnan(start.in_force[CPU])
-        implied_peak_bytes = np.nan_to_num(start.in_force[MEMORY]) / (1.0 + memory_margin)
+        self.arrays.published[slot] = self.arrays.in_force[slot] = start.published
+        self.arrays.established[slot] = not math.isnan(start.published[CPU])
+        implied_peak_bytes = np.nan_to_num(start.published[MEMORY]) / (1.0 + memory_margin)
         self.arrays.peak_bytes[slot, 0] = max(start.history.most_used()[MEMORY], implied_peak_bytes)
         self.arrays.peak_day[slot] = now_s // DAY_S
         if start.kept is not None:

@@ -1,39 +1,50 @@
-"""An append-only file of compressed blocks, each framed by its length and checksums.
+"""The files of a record: gzip members of one line of text each, which `zcat` prints.
 
-A process that is killed while writing loses the unfinished block only. A file that has reached its size is continued in
-another piece: `FILE`, `FILE.1`, `FILE.2` and so on, read in order.
+A process that is killed while writing loses the unfinished member only. A file that has reached its size is continued
+in another piece: `FILE`, `FILE.1`, `FILE.2` and so on, read in order.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import gzip
+import io
 import math
+import mmap
 import os
-import struct
+import re
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from recommender.errors import BadInput, Misuse
 
-MAGIC = b"phasewise record 2\n"
+NAME = "phasewise record 3"
+"""The file name in the header of each member: what it is, and the version of its format."""
 
-ZLIB_LEVEL = 1
+GZIP_LEVEL = 1
 """Compression level: a round must not wait for it."""
 
 MAX_BLOCK_BYTES = 2**30
 """A block that unpacks to more was not written by us."""
 
-_HEAD = struct.Struct("<II")
-_CHECK = struct.Struct("<I")
-_FRAME = _HEAD.size + _CHECK.size
-"""Length and checksum of the packed block, and a checksum of both."""
+
+def _pack(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with gzip.GzipFile(NAME, "wb", GZIP_LEVEL, packed, mtime=0) as file:
+        file.write(content)
+    return packed.getvalue()
+
+
+HEADER = _pack(b"")[: -len(zlib.compress(b"", wbits=-15)) - 8]
+"""What each member begins with. Compressed data does not contain it, so that a damaged member hides no other."""
 
 
 class Block(NamedTuple):
-    """One block, and its position: piece, number in it, and the byte after it."""
+    """The content of one member, and its position: piece, number in it, and the byte after it."""
 
     piece: Path
     number: int
@@ -45,80 +56,43 @@ class Journal:
     """Appends blocks; no other process can meanwhile. Readable by its owner only.
 
     A piece of `piece_bytes` is continued in the next one. After `max_pieces` appending fails: a record is replayed from
-    its start, so no piece can be dropped.
-
-    Raises
-    ------
-    Misuse
-        The file cannot be written, is no record, or another process records there.
-    BadInput
-        It is damaged: what would be appended could not be read.
+    its start, so no piece can be dropped. `Misuse` if the file cannot be written or another process records there;
+    `BadInput` if it is no record or damaged, since what would be appended could not be read.
     """
 
     def __init__(self, file: Path, piece_bytes: int, max_pieces: float = math.inf) -> None:
-        self._first, self._piece_bytes = file, max(piece_bytes, len(MAGIC) + 1)
-        self._max_pieces = max_pieces
+        self._first, self._piece_bytes, self._max_pieces = file, max(1, piece_bytes), max_pieces
         try:
-            self._lock = _lock(file)
-            try:
-                self._file = self._continue()
-            except BaseException:
-                self._lock.close()
-                raise
+            with ExitStack() as opened:
+                # Held as long as it is open: a standby replica would overwrite the leader's blocks.
+                fcntl.flock(opened.enter_context(_open(file)), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                pieces, end = pieces_of(file), 0
+                for block in Reader(file).of_piece(pieces[-1], last=True):
+                    end = block.end
+                self._number, self._file = len(pieces) - 1, _open(pieces[-1])
+                self._file.truncate(end)
+                self._lock = opened.pop_all()
+        except BlockingIOError as error:
+            raise Misuse(f"{file}: another process records here. Give each replica a file of its own.") from error
         except OSError as error:
             piece, reason = error.filename or file, (error.strerror or str(error)).lower()
             raise Misuse(f"{piece}: cannot write here ({reason}). Name a file in a folder that exists.") from error
 
     def append(self, content: bytes) -> None:
         """Append a block, handed to the operating system as a whole when this returns; `OSError` if that fails."""
-        if self._file.tell() >= self._piece_bytes:
+        if self._file.seek(0, os.SEEK_END) >= self._piece_bytes:
             if self._number + 1 >= self._max_pieces:
                 raise OSError(errno.EFBIG, f"it has its {self._max_pieces:g} files, all of full size")
             self._file.close()
             self._number += 1
-            self._file = self._open(0)
-        packed = zlib.compress(content, ZLIB_LEVEL)
-        head = _HEAD.pack(len(packed), zlib.crc32(packed))
-        framed = head + _CHECK.pack(zlib.crc32(head)) + packed
-        if self._file.write(framed) < len(framed):
+            self._file = _open(_piece(self._first, self._number))
+        packed = _pack(content)
+        if self._file.write(packed) < len(packed):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         self._file.close()
         self._lock.close()
-
-    def _continue(self) -> IO[bytes]:
-        """Open the last piece after its last whole block."""
-        pieces, end = pieces_of(self._first), 0
-        self._number = len(pieces) - 1
-        for block in Reader(self._first).of_piece(pieces[-1], last=True):
-            end = block.end
-        return self._open(end)
-
-    def _open(self, end: int) -> IO[bytes]:
-        """Open the present piece, truncated after its last whole block."""
-        piece = _piece(self._first, self._number)
-        piece.touch(0o600)
-        file = piece.open("r+b", buffering=0)
-        file.truncate(end)
-        file.seek(end)
-        if end == 0:
-            file.write(MAGIC)
-        return file
-
-
-def _lock(file: Path) -> IO[bytes]:
-    """Open the first piece, locked as long as it is open: a standby replica would overwrite the leader's blocks."""
-    file.touch(0o600)
-    opened = file.open("r+b", buffering=0)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        opened.close()
-        if not isinstance(error, BlockingIOError):
-            raise
-        raise Misuse(f"{file}: another process records here. Give each replica a file of its own.") from error
-    return opened
 
 
 class Reader:
@@ -142,24 +116,27 @@ class Reader:
 
         `BadInput` if it is no record, or damaged; the message names piece and block.
         """
-        with piece.open("rb") as file:
-            magic = file.read(len(MAGIC))
-            if last and len(magic) < len(MAGIC) and MAGIC.startswith(magic):
-                self.cut_off = len(magic)
-                return
-            if magic != MAGIC:
-                remedy = "Give the file that --record wrote; it may have been written by another version."
-                raise BadInput("this is no record of a recommender", remedy=remedy, file=piece)
-            number = 0
-            while frame := file.read(_FRAME):
-                began, number = file.tell() - len(frame), number + 1
-                packed = _read_packed(file, frame, number, piece)
-                if packed is None:
-                    if not last:
-                        raise _damaged(piece, number, "it is cut off, and another piece follows")
-                    self.cut_off = piece.stat().st_size - began
+        if piece.stat().st_size == 0:
+            return
+        with piece.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+            begin, number = 0, 1
+            while begin < len(raw):
+                head, following = raw[begin : begin + len(HEADER)], raw.find(HEADER, begin + 1)
+                if not HEADER.startswith(head):
+                    raise _damaged(piece, number, "its header is wrong") if begin else _foreign(piece, head)
+                unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # with the header and checksum of gzip
+                try:
+                    content = unpacker.decompress(raw[begin : following if following > 0 else None], MAX_BLOCK_BYTES)
+                except zlib.error as error:
+                    raise _damaged(piece, number, str(error)) from error
+                if not unpacker.eof:
+                    if following > 0 or not last or unpacker.unconsumed_tail:
+                        raise _damaged(piece, number, "it is cut off, or too large")
+                    self.cut_off = len(raw) - begin
                     return
-                yield Block(piece, number, file.tell(), _unpack(packed, number, piece))
+                begin = (following if following > 0 else len(raw)) - len(unpacker.unused_data)
+                yield Block(piece, number, begin, content)
+                number += 1
 
 
 def pieces_of(file: Path) -> list[Path]:
@@ -174,31 +151,16 @@ def _piece(first: Path, number: int) -> Path:
     return first.with_name(f"{first.name}.{number}") if number else first
 
 
-def _read_packed(file: IO[bytes], frame: bytes, number: int, piece: Path) -> bytes | None:
-    """The packed content of a frame; None if it is truncated."""
-    if len(frame) < _FRAME:
-        return None
-    head = frame[: _HEAD.size]
-    if _CHECK.unpack(frame[_HEAD.size :])[0] != zlib.crc32(head):
-        raise _damaged(piece, number, "the checksum of its length is wrong")
-    length, checksum = _HEAD.unpack(head)
-    packed = file.read(length)
-    if len(packed) < length:
-        return None
-    if zlib.crc32(packed) != checksum:
-        raise _damaged(piece, number, "its checksum is wrong")
-    return packed
+def _open(piece: Path) -> IO[bytes]:
+    piece.touch(0o600)
+    return piece.open("r+b", buffering=0)
 
 
-def _unpack(packed: bytes, number: int, piece: Path) -> bytes:
-    unpacker = zlib.decompressobj()
-    try:
-        content = unpacker.decompress(packed, MAX_BLOCK_BYTES)
-    except zlib.error as error:
-        raise _damaged(piece, number, f"it cannot be unpacked ({error})") from error
-    if not unpacker.eof:
-        raise _damaged(piece, number, "it is cut off, or too large")
-    return content
+def _foreign(piece: Path, head: bytes) -> BadInput:
+    if version := re.search(rb"phasewise record (\d+)", head):
+        problem = f"it is a record of format {version[1].decode()}, and this version reads {NAME[-1]}"
+        return BadInput(problem, remedy="Replay it with the version that wrote it; record to another file.", file=piece)
+    return BadInput("this is no record of a recommender", remedy="Give the file that --record wrote.", file=piece)
 
 
 def _damaged(piece: Path, number: int, why: str) -> BadInput:

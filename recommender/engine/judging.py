@@ -8,7 +8,7 @@ from recommender.engine.container_arrays import BY_CLASS
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
-from recommender.kernels.samples import GIVEN_TOLERANCE, JudgedArrays, SampledArrays, judge_samples
+from recommender.kernels.samples import IN_FORCE_TOLERANCE, JudgedArrays, SampledArrays, judge_samples
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 
@@ -27,24 +27,24 @@ def judge(
     censored demand as such; the policies are charged only with shortages that they would have had without limits, and a
     class only by runs that tell something of it.
     """
-    arrays, allocated, intended = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
+    arrays, allocated, unlimited = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged, is_censored = np.empty((2, len(slots)), bool)
     judge_samples(
         slots, arrays.group[slots], groups.lacks_room(now_s), VIOLATION_TOLERANCE,
-        arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, intended,
+        arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, unlimited,
     )  # fmt: skip
-    slots, allocated, intended = slots[is_judged], allocated[is_judged], intended[is_judged]
+    slots, allocated, unlimited = slots[is_judged], allocated[is_judged], unlimited[is_judged]
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
     report.judge(used, allocated, int(is_censored.sum()))
     ages_s = fleet.ages_s(slots, now_s)
-    fleet.judge(slots, used, intended)
-    by_class = np.where(decided_by == BY_CLASS, intended[:, CPU], arrays.class_cores[slots, 1])
+    fleet.judge(slots, used, unlimited)
+    by_class = np.where(decided_by == BY_CLASS, unlimited[:, CPU], arrays.class_cores[slots, 1])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
             runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
 
 
-def matches_given(allocated: FloatArray, given: FloatArray) -> BoolArray:
+def matches_in_force(allocated: FloatArray, in_force: FloatArray) -> BoolArray:
     """Whether requests match what was published, float64 (..., 2); False where nothing was."""
-    same = (np.abs(allocated - given) <= GIVEN_TOLERANCE * given) | np.isnan(given)
-    return np.asarray(same.all(axis=-1) & ~np.isnan(given).all(axis=-1))
+    same = (np.abs(allocated - in_force) <= IN_FORCE_TOLERANCE * in_force) | np.isnan(in_force)
+    return np.asarray(same.all(axis=-1) & ~np.isnan(in_force).all(axis=-1))

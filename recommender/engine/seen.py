@@ -58,7 +58,7 @@ class GroupStart(NamedTuple):
     `Engine.kept_of` returned before a restart."""
 
     history: HistogramAggregate
-    in_force: Amounts
+    published: Amounts
     kept: Mapping[str, Any] | None = None
 
 

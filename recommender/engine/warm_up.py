@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import numpy as np
 
-from recommender.compiling import compile_in_subprocess
 from recommender.engine.containers import NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
@@ -14,7 +16,7 @@ from recommender.engine.options import RailOptions
 from recommender.engine.seen import Samples
 from recommender.engine.situation import assess
 from recommender.engine.tally import Report
-from recommender.model import BUNDLED, PhaseModel, load
+from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
@@ -28,12 +30,11 @@ def check_live(model: PhaseModel) -> None:
 
 
 def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
-    """Load compiled code, or compile it, which takes some seconds."""
-    compile_in_subprocess(lambda: _rehearse(model, step_s, cycle_samples), __name__)
+    """Load compiled code by running a few synthetic containers for two cycles, one with an earlier run of its class.
 
-
-def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
-    """Run a few synthetic containers for two cycles, one of them with an earlier run of its class."""
+    What Numba's cache lacks is compiled, which takes some seconds and leaves 60 MB behind that are never used again.
+    """
+    _import_numba()
     rng, instances = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
     runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32), 1.0)])
     fleet = Fleet(model, step_s, cycle_samples)
@@ -54,5 +55,9 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     groups.record_memory(slots, np.zeros(CONTAINERS), np.zeros(CONTAINERS), now_s)
 
 
-if __name__ == "__main__":
-    _rehearse(load(BUNDLED), 1.0, 4)
+def _import_numba() -> None:
+    """Keep Numba from looking for a BLAS in SciPy, where that is installed: 16 MiB."""
+    if "scipy.linalg" not in sys.modules:
+        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+        importlib.import_module("numba.np.arraymath")
+        del sys.modules["scipy.linalg"]

@@ -29,7 +29,7 @@ less than this share of it is a new stage."""
 WITHHELD_FACTOR = 1.25
 """CPU was withheld if, once there is more, this multiple of what there was is used."""
 
-GIVEN_TOLERANCE = 0.01
+IN_FORCE_TOLERANCE = 0.01
 """Relative difference up to which requests count as the published target."""
 
 PEAK_FACTOR = 1.02
@@ -44,7 +44,7 @@ SampledArrays = namedtuple(
     "last_cell rows_since_decision rows_since_history samples sampled_s sample_interval_s used cycle cycle_cpu_cores "
     "requests limits had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld phase since_cell",
 )
-JudgedArrays = namedtuple("JudgedArrays", "applied published given violations judged")
+JudgedArrays = namedtuple("JudgedArrays", "applied published in_force violations judged")
 """Arrays of containers and of groups, see `ContainerArrays` and `GroupArrays`."""
 
 
@@ -138,22 +138,22 @@ def count_censored(slot: int, applied: bool, tolerance: float, containers: Sampl
 def judge_samples(
     slots: IntArray, owner: IntArray, lacks_room: BoolArray, tolerance: float,
     containers: SampledArrays, groups: JudgedArrays, judged: BoolArray, censored: BoolArray, allocated: FloatArray,
-    intended: FloatArray,
+    unlimited: FloatArray,
 ) -> None:  # fmt: skip
-    """Compare the latest samples of containers with what their groups were given, see `engine.judging`.
+    """Compare the latest samples of containers with what is in force for their groups, see `engine.judging`.
 
-    `judged` and `censored`, bool (m,), and `allocated` and `intended`, float64 (m, 2), are OUT: which are compared, and
-    which cannot be since demand is censored; what each is compared with, and what it would have without limits, NaN for
-    a resource without a target.
+    `judged` and `censored`, bool (m,), and `allocated` and `unlimited`, float64 (m, 2), are OUT: which are compared,
+    and which cannot be since demand is censored; what each is compared with, and what it would have without limits, NaN
+    for a resource without a target.
     """
     for k in range(len(slots)):
         slot, group = slots[k], owner[k]
         censored[k] = count_censored(slot, groups.applied[group], tolerance, containers)
         has_target, has_it, has_request = False, True, False
         for resource in range(2):
-            request, given = containers.requests[slot, resource], groups.given[group, resource]
-            has_target |= not math.isnan(given)
-            has_it &= math.isnan(given) or abs(request - given) <= GIVEN_TOLERANCE * given
+            request, in_force = containers.requests[slot, resource], groups.in_force[group, resource]
+            has_target |= not math.isnan(in_force)
+            has_it &= math.isnan(in_force) or abs(request - in_force) <= IN_FORCE_TOLERANCE * in_force
             has_request |= not math.isnan(request)
         containers.had_target[slot] |= has_target and has_it
         advisory = has_target and not groups.applied[group]
@@ -162,15 +162,15 @@ def judge_samples(
         judged[k] = not censored[k] and (advisory or ours)
         groups.judged[group] = groups.judged[group] * VIOLATION_DISCOUNT + 1.0 if judged[k] else groups.judged[group]
         for resource in range(2):
-            given, published = groups.given[group, resource], groups.published[group, resource]
-            had = given if advisory else containers.requests[slot, resource]
-            # Where a container has what was given, and that is less than what was published, a user, a quota or a node
-            # limits it. Where it does not have it yet, the target came too late, which counts against the policy.
-            limited = had >= given * (1.0 - GIVEN_TOLERANCE) and published > had
+            in_force, published = groups.in_force[group, resource], groups.published[group, resource]
+            had = in_force if advisory else containers.requests[slot, resource]
+            # Where a container has what is in force, and that is less than what was published, a user, a quota or a
+            # node limits it. Where it does not have it yet, the target came too late, which counts against the policy.
+            limited = had >= in_force * (1.0 - IN_FORCE_TOLERANCE) and published > had
             allocated[k, resource] = had
-            intended[k, resource] = math.nan if math.isnan(given) else (published if limited else had)
+            unlimited[k, resource] = math.nan if math.isnan(in_force) else (published if limited else had)
             if judged[k]:
-                violates = containers.used[slot, resource] > intended[k, resource] * tolerance
+                violates = containers.used[slot, resource] > unlimited[k, resource] * tolerance
                 violations = groups.violations[group, resource] * VIOLATION_DISCOUNT + violates
                 groups.violations[group, resource] = violations
 

@@ -67,7 +67,7 @@ class PriorHistory:
         if not histories.namespaces:
             return 0, 0
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
-        recent_s = max(start_s, _recent_start_s(np.array(histories.ages_s), now_s, self._step_s))
+        recent_s = max(start_s, recent_start_s(np.array(histories.ages_s), now_s, self._step_s))
         histories.recent_start_s = recent_s
         try:
             histories.owners = self._owners(histories.namespaces, start_s, now_s)
@@ -129,7 +129,7 @@ class PriorHistory:
         return bool(loaded.cpu.sums[kernel.FIRST_S] <= since_s + 2.0 * self._resolution_s)
 
 
-def _recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
+def recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
     """The earliest time since which all live containers together have at most MAX_INITIAL_SAMPLES samples."""
     ages_s = np.sort(np.where(np.isnan(ages_s), np.inf, np.maximum(ages_s, step_s)))
     if not len(ages_s):

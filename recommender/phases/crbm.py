@@ -75,7 +75,7 @@ class ConditionalRBM:
         Raises Misuse: the training diverged.
         """
         data, borders = np.ascontiguousarray(values, dtype=self.dtype), np.asarray(segments)
-        self._initialise(data.shape[1])
+        self.initialise(data.shape[1])
         train, held_out = hold_out(borders, self.lag, HELD_OUT_FRACTION, self.seed)
         trainer = Trainer(self, data, train)
         best_error, since_best = np.inf, 0
@@ -174,7 +174,7 @@ class ConditionalRBM:
         encoder.parameters_ = Parameters._make(np.array(array, dtype=dtype, order="C") for array in arrays)
         return encoder
 
-    def _initialise(self, n_visible: int) -> None:
+    def initialise(self, n_visible: int) -> None:
         rng, history = np.random.default_rng(self.seed), n_visible * self.lag
         spread = INITIAL_WEIGHT_SD / history
         shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))

@@ -13,7 +13,7 @@ from matplotlib.path import Path
 
 from recommender.phases.graph_io import START
 from recommender.plots.style import DPI, INK, SOFT, save
-from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawing, Node, draw_graph
+from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawing, PhaseNode, draw_graph
 from recommender.report.palette import phase_colour
 from recommender.units import counted
 
@@ -75,7 +75,7 @@ def _arrow(axes: Axes, arrow: Arrow) -> None:
     )  # fmt: skip
 
 
-def _node(axes: Axes, node: Node, radius: float) -> None:
+def _node(axes: Axes, node: PhaseNode, radius: float) -> None:
     if node.phase >= 0:
         axes.add_patch(Circle((node.x, node.y), radius, facecolor=phase_colour(node.phase), edgecolor="none", zorder=3))
         axes.text(node.x, node.y, node.name, color=INK, fontsize=11, weight="bold", ha="center", va="center", zorder=4)

@@ -11,7 +11,7 @@ import orjson
 
 from recommender.files import atomic_write
 from recommender.records import CPU, MEMORY, ReplayResult
-from recommender.report.summary import Outcome, Usage, outcome_of, outcomes_of
+from recommender.report.summary import PolicyTotals, Usage, outcome_of, outcomes_of
 
 SCHEMA = 1
 
@@ -76,7 +76,7 @@ def write_csv(result: ReplayResult, path: str | Path) -> None:
                 )
 
 
-def _policy(outcome: Outcome, oracle: bool) -> dict[str, Any]:
+def _policy(outcome: PolicyTotals, oracle: bool) -> dict[str, Any]:
     return {
         "cpu": _usage(outcome.cpu, "core_hours"),
         "memory": {**_usage(outcome.memory, "gib_hours"), "oom_events": outcome.oom_events},
@@ -93,7 +93,7 @@ def _usage(usage: Usage, unit: str) -> dict[str, Any]:
     return {f"{name}_{unit}" if name in amounts else name: value for name, value in asdict(usage).items()}
 
 
-def _kills(outcome: Outcome) -> dict[str, Any]:
+def _kills(outcome: PolicyTotals) -> dict[str, Any]:
     if outcome.kills is None:
         return {}
     return {

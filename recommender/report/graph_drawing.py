@@ -18,7 +18,7 @@ _ARC_UNIT = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PhaseNode:
     """A phase, or the start or end of a container."""
 
     name: str
@@ -50,7 +50,7 @@ class Arrow:
 class GraphDrawing:
     """Nodes, arrows, and all transitions for the table: (from, to, share, count)."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[PhaseNode, ...]
     arrows: tuple[Arrow, ...]
     transitions: tuple[tuple[str, str, float, int], ...]
     radius: float
@@ -82,7 +82,7 @@ def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
     row_y = above + radius + _TEXT_HEIGHT
     arrows = tuple(_arrow(s, t, share, column, spacing, row_y, radius) for s, t, share in drawn)
     nodes = tuple(
-        Node(name, int(name) if name.isdigit() else -1, _MARGIN + i * spacing, row_y) for name, i in column.items()
+        PhaseNode(name, int(name) if name.isdigit() else -1, _MARGIN + i * spacing, row_y) for name, i in column.items()
     )
     return GraphDrawing(nodes, arrows, tuple(transitions), radius, row_y + radius + below + _TEXT_HEIGHT)
 

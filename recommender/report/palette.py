@@ -24,7 +24,7 @@ class Look:
     dash: tuple[float, ...] = ()  # lengths of strokes and gaps, empty for a solid line
 
 
-_LOOKS = {
+LOOKS = {
     OURS: Look("#0072b2", "#56b4e9", "o"),
     "histogram": Look("#b35900", "#f0a04b", "s", (7, 3)),
     "static": Look("#4d4d4d", "#c9c9c9", "D", (2, 2)),
@@ -60,9 +60,9 @@ PHASE_COLOURS = len(_PHASES_LIGHT)
 
 def look_of(policy: str, policies: Sequence[str]) -> Look:
     """The look of a policy; an unlisted one gets a spare look by its order in `policies`."""
-    if policy in _LOOKS:
-        return _LOOKS[policy]
-    unlisted = [name for name in policies if name not in _LOOKS]
+    if policy in LOOKS:
+        return LOOKS[policy]
+    unlisted = [name for name in policies if name not in LOOKS]
     return _SPARE_LOOKS[unlisted.index(policy) % len(_SPARE_LOOKS)]
 
 

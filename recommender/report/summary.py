@@ -87,7 +87,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyTotals:
     """A tally in readable units; `kills` is None for policies that were not run in the simulated cluster."""
 
     samples: int
@@ -128,7 +128,7 @@ class PolicyRow:
     oracle: bool
     ours: bool
     baseline: bool
-    outcome: Outcome
+    outcome: PolicyTotals
     # Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more.
     saved: tuple[float, float] | None
     saved_share: tuple[float | None, float | None] | None  # the same as shares of what the baseline reserved or lost
@@ -142,7 +142,7 @@ class ContainerRow:
 
     container: str
     workload: str | None
-    outcome: Outcome
+    outcome: PolicyTotals
     saved: tuple[float, float] | None
     rank: float  # sort key of savings: money; without prices the share of all that the baseline reserved or lost
 
@@ -209,10 +209,10 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     return Summary(result, focus, against, tuple(rows), containers, prices)
 
 
-def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
+def outcome_of(tally: Tally, run: RunTally | None = None) -> PolicyTotals:
     """Convert a tally to hours, core-hours, GiB-hours and ratios; `run` holds its simulated kills, if any."""
     hours = tally.judged_s / SECONDS_PER_HOUR
-    return Outcome(
+    return PolicyTotals(
         samples=tally.samples,
         hours=hours,
         cpu=_usage(tally, CPU, SECONDS_PER_HOUR),
@@ -224,8 +224,8 @@ def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
     )
 
 
-def outcomes_of(result: ReplayResult) -> dict[str, Outcome]:
-    """Outcome of all containers together, by policy."""
+def outcomes_of(result: ReplayResult) -> dict[str, PolicyTotals]:
+    """Totals of all containers together, by policy."""
     runs = result.run_totals()
     return {name: outcome_of(tally, runs.get(name)) for name, tally in result.totals().items()}
 
@@ -251,7 +251,7 @@ def comparison(summary: Summary) -> str:
     return f"The default VPA ({default.name}) would have {compared}, at {_harm(default.outcome)}."
 
 
-def _harm(outcome: Outcome) -> str:
+def _harm(outcome: PolicyTotals) -> str:
     cpu, memory = percent(outcome.cpu.violation_ratio), percent(outcome.memory.violation_ratio)
     if outcome.kills is None:
         return f"{cpu} / {memory} of samples in violation (CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
@@ -313,7 +313,7 @@ def _bill(containers: Iterable[ContainerReplay], policy: str, prices: Prices) ->
 
 
 def _container_row(
-    replay: ContainerReplay, focus: str, baseline: str | None, whole: Outcome | None, prices: Prices
+    replay: ContainerReplay, focus: str, baseline: str | None, whole: PolicyTotals | None, prices: Prices
 ) -> ContainerRow:
     outcome = outcome_of(replay.tallies[focus], replay.runs.get(focus))
     if baseline is None or whole is None:
@@ -326,11 +326,11 @@ def _container_row(
     return ContainerRow(replay.container, replay.workload, outcome, saved, rank)
 
 
-def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
+def _saved(before: PolicyTotals, after: PolicyTotals) -> tuple[float, float]:
     cpu, memory = (one - other for one, other in zip(before.reserved_or_lost, after.reserved_or_lost, strict=True))
     return cpu, memory
 
 
-def _hours_in_violation(outcome: Outcome) -> float:
+def _hours_in_violation(outcome: PolicyTotals) -> float:
     ratios = (outcome.cpu.violation_ratio or 0.0) + (outcome.memory.violation_ratio or 0.0)
     return ratios * outcome.hours

@@ -21,7 +21,7 @@ LOSS = "loss"
 
 
 @dataclass(slots=True)
-class Node:
+class FlowConNode:
     """The jobs of one node: latest evaluation and CPU time of each, by number."""
 
     shares: FlowCon
@@ -46,7 +46,7 @@ class FlowConShares(SimulatedRecommender):
         placed: dict[str, list[Trace]] = {}
         for trace in traces:
             placed.setdefault(trace.series.node or "", []).append(trace)
-        self._nodes = {name: Node(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
+        self._nodes = {name: FlowConNode(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
 
     def recommend(self, observed: RoundInput) -> Recommended:
         """Shares of the nodes on which a job began or ended, or that are due."""
@@ -67,7 +67,7 @@ class FlowConShares(SimulatedRecommender):
         }
         return Recommended(list(given), np.array([[amounts] * 3 for amounts in given.values()]).reshape(-1, 3, 2))
 
-    def _node_of(self, number: int) -> Node:
+    def _node_of(self, number: int) -> FlowConNode:
         return self._nodes[self._traces[number].series.node or ""]
 
     def _share(self, number: int, limit: float, capacity_cores: float) -> Amounts:

@@ -22,7 +22,7 @@ from recommender.simulate.clock import Recommended, Round
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulatedRun:
     """What happened to one container.
 
     `amounts` are its allocations in cores and bytes, `positions` the sample from which each was in force; `marks` the
@@ -50,7 +50,7 @@ class InForce:
     def __init__(self, declared: FloatArray, rules: ClusterRules, step_s: float) -> None:
         n = len(declared)
         self.has = declared.copy()
-        self.outcomes = [Outcome() for _ in range(n)]
+        self.outcomes = [SimulatedRun() for _ in range(n)]
         self._rules, self._step_s = rules, step_s
         self._recommended, self._recorded = np.full((n, 3, 2), np.nan), np.full((n, 2), -1.0)
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)

@@ -151,10 +151,10 @@ class Phasewise(SimulatedRecommender):
         numbers = [number for number in sorted(changed) if self._groups[number] in self._engine.targets]
         groups = [self._groups[number] for number in numbers]
         slots = [self._engine.groups.slots[group] for group in groups]
-        uncapped, bounds = constrained(self._engine.groups.arrays.advised[slots], self._maximum)
+        uncapped, bounds = constrained(self._engine.groups.arrays.targets[slots], self._maximum)
         targets = uncapped[:, TARGET].tolist(), bounds[:, TARGET].tolist()
-        for number, group, target, given in zip(numbers, groups, *targets, strict=True):
-            if self._engine.published(group, target, given, now_s) and self._explains:
+        for number, group, target, in_force in zip(numbers, groups, *targets, strict=True):
+            if self._engine.published(group, target, in_force, now_s) and self._explains:
                 self.reasons[number].append((now_s, tuple(self._engine.why(group).words())))
         return Recommended(numbers, bounds)
 

@@ -11,7 +11,7 @@ from recommender.judging import ClusterRules, durations_s, fixed_limits, judge, 
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
-from recommender.simulate.in_force import InForce, Outcome
+from recommender.simulate.in_force import InForce, SimulatedRun
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3  # of `class.peak`; a class of fewer runs keeps what was declared
 
@@ -22,7 +22,7 @@ def play(
     rules: ClusterRules,
     step_s: float,
     progress: Callable[[int], None] = lambda _: None,
-) -> list[Outcome]:
+) -> list[SimulatedRun]:
     """Play traces under a recommender; `progress` is called with the number of samples just played."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([trace.declared for trace in traces])
@@ -46,7 +46,7 @@ def play(
     return in_force.outcomes
 
 
-def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | None:
+def evaluate(trace: Trace, outcome: SimulatedRun, rules: ClusterRules) -> Played | None:
     """Evaluate one container by its allocations; None if these are not known for every sample."""
     series, positions = trace.series, np.array(outcome.positions, np.int64)
     amounts = np.array(outcome.amounts).reshape(-1, 2)
@@ -62,13 +62,13 @@ def evaluate(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Played | No
     )
 
 
-def as_declared(trace: Trace) -> Outcome:
+def as_declared(trace: Trace) -> SimulatedRun:
     """The declared allocations of a container."""
     judged = judged_samples(trace)
     return _changes(judged, trace.declared[judged])
 
 
-def with_kills(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Outcome:
+def with_kills(trace: Trace, outcome: SimulatedRun, rules: ClusterRules) -> SimulatedRun:
     """Allocations that no recommender changes, raised by kills as in `play`: from the sample after each kill on."""
     judged = judged_samples(trace)
     memory_bytes, limit_bytes = trace.series.usage[judged, MEMORY], limits_of(trace, rules)[judged]
@@ -86,7 +86,7 @@ def with_kills(trace: Trace, outcome: Outcome, rules: ClusterRules) -> Outcome:
     return raised
 
 
-def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
+def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[SimulatedRun]:
     """Allocations at the largest peak of the runs of the class that had succeeded, those of `history` included."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
@@ -102,7 +102,7 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
             found.append(as_declared(trace))
             continue
         cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
-        found.append(Outcome([int(judged_samples(trace)[0])], [(cpu_cores, memory_bytes)]))
+        found.append(SimulatedRun([int(judged_samples(trace)[0])], [(cpu_cores, memory_bytes)]))
     return found
 
 
@@ -112,10 +112,10 @@ def judged_samples(trace: Trace) -> IntArray:
     return samples[samples >= trace.first]
 
 
-def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
+def _changes(judged: IntArray, amounts: FloatArray) -> SimulatedRun:
     """The allocations of a container from those at its judged samples, float64 (m, 2)."""
     changed = np.append(True, (np.diff(amounts, axis=0) != 0.0).any(axis=1))
-    return Outcome(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])
+    return SimulatedRun(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])
 
 
 def limits_of(trace: Trace, rules: ClusterRules) -> FloatArray:

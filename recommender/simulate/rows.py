@@ -20,7 +20,7 @@ from recommender.records import BoolArray, Played, Progress, UsageSeries, no_pro
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import as_declared, class_peaks, evaluate, play, with_kills
 
@@ -91,7 +91,7 @@ def play_rows(
 
 def _outcomes(
     name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress
-) -> list[Outcome]:
+) -> list[SimulatedRun]:
     if name == STATIC:
         return [with_kills(trace, as_declared(trace), cluster.rules) for trace in traces]
     if name == CLASS_PEAK:

@@ -125,7 +125,7 @@ def _build(module: Module, sources: Path, into: Path, say: Say) -> None:
     go = find_go(say)
     (into / "bin").mkdir()
     upstream = _upstream_folder(go, module, sources)
-    edited = _with_edits(module, upstream, sources, into)
+    edited = with_edits(module, upstream, sources, into)
     for binary, package in module.packages.items():
         began = time.monotonic()
         say(f"Building {binary} {module.version} (once) ...")
@@ -143,7 +143,7 @@ def _upstream_folder(go: Path, module: Module, sources: Path) -> Path:
     return Path(json.loads(answer)["Dir"])
 
 
-def _with_edits(module: Module, upstream: Path, sources: Path, into: Path) -> list[str | Path]:
+def with_edits(module: Module, upstream: Path, sources: Path, into: Path) -> list[str | Path]:
     """Flags to build from an edited copy of the module; none without edits."""
     if not module.edits:
         return []

@@ -106,7 +106,7 @@ def test_an_edit_of_a_line_that_upstream_changed_stops_the_build_with_its_reason
     edit = Edit("main.go", "old line", "new line", "it would listen everywhere")
     module = Module("m", "example.test/m", "v1.0.0", {"m": ""}, edits=(edit,))
     with pytest.raises(building.BuildFailed, match=r"main\.go no longer has .* it would listen everywhere"):
-        building._with_edits(module, upstream, tmp_path, tmp_path)
+        building.with_edits(module, upstream, tmp_path, tmp_path)
 
 
 def test_a_go_on_the_path_that_is_too_old_is_skipped_for_the_cached_one(

@@ -37,12 +37,12 @@ def test_missing_packages_have_their_apt_names(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_dynamically_linked_busybox_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in network._PROGRAMS:
+    for name in network.PROGRAMS:
         (tmp_path / name).write_bytes(b"\x7fELF...../lib64/ld-linux-x86-64.so.2")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(network, "SYSTEM_PATH", str(tmp_path))
     monkeypatch.setattr(network, "_PLUGIN_FOLDERS", (tmp_path,))
-    for plugin in network._PLUGINS:
+    for plugin in network.PLUGINS:
         (tmp_path / plugin).touch()
     assert missing_packages() == ["busybox-static"]
 

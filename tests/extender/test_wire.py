@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -162,10 +163,21 @@ def test_malformed_victims_are_refused(victims: object) -> None:
         wire.read_preemption_args(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    for read in (wire.read_args, wire.read_preemption_args):
-        try:
-            read(body)
-        except BadRequest:
-            continue
+VALID = {
+    wire.read_args: args_json(NodeNames=["a", "b"]),
+    wire.read_preemption_args: args_json(NodeNameToMetaVictims={"a": {"Pods": [{"UID": "u"}]}}),
+}
+
+
+@given(read=st.sampled_from(list(VALID)), data=st.data())
+def test_a_valid_body_with_any_bytes_replaced_is_read_or_refused_with_a_reason(
+    read: Callable[[bytes], object], data: st.DataObject
+) -> None:
+    body = bytearray(VALID[read])
+    assert read(bytes(body))
+    begin = data.draw(st.integers(0, len(body)))
+    body[begin : begin + data.draw(st.integers(0, 20))] = data.draw(st.binary(max_size=20))
+    try:
+        assert read(bytes(body))
+    except BadRequest as error:
+        assert 10 < len(str(error)) < 300

@@ -138,7 +138,7 @@ def damage(folder: Path, how: str) -> None:
     elif how == "another array's checksum":
         facts["arrays"]["w"]["sha256"] = "0" * 64
         del facts[artifacts.CHECKSUM_KEY]
-        manifest.write_bytes(orjson.dumps({**facts, artifacts.CHECKSUM_KEY: artifacts._manifest_sha256(facts)}))
+        manifest.write_bytes(orjson.dumps({**facts, artifacts.CHECKSUM_KEY: artifacts.manifest_sha256(facts)}))
     elif how == "no checksum":
         del facts[artifacts.CHECKSUM_KEY]
         manifest.write_bytes(orjson.dumps(facts))

@@ -1,10 +1,9 @@
-"""Kernels: compiled in a subprocess, loaded from the cache, and recompiled when outdated."""
+"""Kernels are loaded from the cache, and recompiled when outdated."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,22 +13,7 @@ from typing import Any
 import pytest
 from numba.core import config
 
-from recommender.compiling import compile_in_subprocess, drop_outdated
-from recommender.kernels.loading import NotCompiled, run_without_compiling
-
-LOOP = """
-from numba import njit
-
-@njit(cache=True)
-def total(numbers):
-    return numbers[0] + numbers[1]
-
-def warm_up():
-    total((1.0, 2.0))
-
-if __name__ == "__main__":
-    warm_up()
-"""
+from recommender.compiling import drop_outdated
 
 Import = Callable[[str], Any]
 
@@ -53,54 +37,6 @@ def imported_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[I
 
     yield imported
     forget()
-
-
-@pytest.fixture
-def loop(tmp_path: Path, imported_anew: Import) -> Any:
-    (tmp_path / "loop.py").write_text(LOOP)
-    return imported_anew("loop")
-
-
-def misses_and_hits(kernel: Any) -> tuple[int, int]:
-    return sum(kernel.stats.cache_misses.values()), sum(kernel.stats.cache_hits.values())
-
-
-@pytest.mark.long
-def test_a_missing_kernel_is_compiled_by_a_subprocess_and_then_loaded(loop: Any, imported_anew: Import) -> None:
-    compile_in_subprocess(loop.warm_up, "loop")
-    assert misses_and_hits(loop.total) == (1, 1)
-    again = imported_anew("loop")
-    compile_in_subprocess(again.warm_up, "loop")
-    assert misses_and_hits(again.total) == (0, 1)
-
-
-def test_a_kernel_that_the_subprocess_does_not_compile_is_compiled_in_this_process(loop: Any) -> None:
-    compile_in_subprocess(loop.warm_up, "this")  # an empty module
-    assert str(loop.total.signatures) == "[(UniTuple(float64, 2),)]"
-
-
-def test_run_without_compiling_raises_for_a_kernel_that_is_not_cached(loop: Any) -> None:
-    with pytest.raises(NotCompiled, match=r"^total$"):
-        run_without_compiling(loop.warm_up)
-    assert not loop.total.signatures
-
-
-def test_kernels_load_without_scipy_linalg_which_can_still_be_imported() -> None:
-    """It takes 16 MiB that a recommender never uses."""
-    program = """
-import sys
-import numpy as np
-from recommender.compiling import compile_in_subprocess
-from recommender.policies.histogram import HistogramSession
-
-compile_in_subprocess(lambda: HistogramSession().observe_grid(np.ones((3, 2)), 0, 1.0), "this")
-print("scipy.linalg" in sys.modules)
-import scipy.linalg
-print(scipy.linalg.norm([3.0, 4.0]))
-"""
-    command, root = (sys.executable, "-c", program), Path(__file__).parents[2]
-    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert output.split() == ["False", "5.0"]
 
 
 PAIR_MODULE = """

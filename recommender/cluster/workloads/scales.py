@@ -37,7 +37,7 @@ STALE_TTL_S = 1800.0
 """How long the last good answer is used while the server fails."""
 
 
-class Outcome(Enum):
+class ScaleResult(Enum):
     FOUND = "found"
     NOT_SCALABLE = "its kind has no scale subresource"
     NO_OBJECT = "it does not exist"
@@ -47,14 +47,14 @@ class Outcome(Enum):
     NOT_ASKED = "not looked up yet"
 
 
-FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
+FAILURES = frozenset({ScaleResult.FAILED, ScaleResult.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
     """About a scale subresource: its selector, possibly empty, and the owner of the scaled object; or why it failed."""
 
-    outcome: Outcome
+    outcome: ScaleResult
     selector: str = ""
     owner: OwnerRef | None = None
     error: str = ""
@@ -96,7 +96,7 @@ class Scales:
                 return entry.answer
         if self._requests_left <= 0 or self._requests_of[namespace] >= self._most_per_namespace:
             self._had_to_wait.add(namespace)
-            return ScaleAnswer(Outcome.NOT_ASKED) if entry is None else entry.answer
+            return ScaleAnswer(ScaleResult.NOT_ASKED) if entry is None else entry.answer
         self._requests_left -= 1
         self._requests_of[namespace] += 1
         answer = self._fetch(namespace, api_version, kind, name)
@@ -114,7 +114,7 @@ class Scales:
 
     def _next_entry(self, entry: _CacheEntry | None, answer: ScaleAnswer, now_s: float) -> _CacheEntry:
         if answer.outcome not in FAILURES:
-            ttl_s = ANSWER_TTL_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_TTL_S
+            ttl_s = ANSWER_TTL_S if answer.selector or answer.outcome is ScaleResult.NOT_SCALABLE else ABSENT_TTL_S
             return _CacheEntry(answer, now_s, now_s + ttl_s * (1.0 + self._chance.random()), now_s)
         failures = 1 if entry is None else entry.failures + 1
         next_request_s = now_s + backed_off_s(FIRST_RETRY_S, failures, ANSWER_TTL_S)
@@ -126,22 +126,22 @@ class Scales:
         try:
             resource = self._discovery.find(api_version, kind)
             if resource is None:
-                return ScaleAnswer(Outcome.NO_KIND)
+                return ScaleAnswer(ScaleResult.NO_KIND)
             if not resource.scalable:
-                return ScaleAnswer(Outcome.NOT_SCALABLE)
+                return ScaleAnswer(ScaleResult.NOT_SCALABLE)
             path = path_of((resource.api_version, resource.plural), namespace, name, "scale")
             return _read_scale(self._api.get(path, timeout_s=REQUEST_TIMEOUT_S))
         except NotFound:
-            return ScaleAnswer(Outcome.NO_OBJECT)
+            return ScaleAnswer(ScaleResult.NO_OBJECT)
         except Forbidden as error:
-            return ScaleAnswer(Outcome.FORBIDDEN, error=str(error))
+            return ScaleAnswer(ScaleResult.FORBIDDEN, error=str(error))
         except ClusterError as error:
             if isinstance(error, Unreachable):
                 self._requests_left = 0  # the others would time out too, one after the other
-            return ScaleAnswer(Outcome.FAILED, error=str(error))
+            return ScaleAnswer(ScaleResult.FAILED, error=str(error))
 
 
 @reads("Scale")
 def _read_scale(raw: Fields) -> ScaleAnswer:
     selector = raw.child("status").text("selector")
-    return ScaleAnswer(Outcome.FOUND, selector, read_controller(raw.child("metadata")))
+    return ScaleAnswer(ScaleResult.FOUND, selector, read_controller(raw.child("metadata")))

@@ -15,7 +15,7 @@ from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, PodIndex, Ref, Workload, Workloads
-from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
+from recommender.cluster.workloads.scales import FAILURES, ScaleAnswer, ScaleResult, Scales
 
 TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
 """Kinds resolved only by owner and labels: some have a scale subresource, but it covers only their workers."""
@@ -138,9 +138,9 @@ class Targets:
     def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         answer = self._scale(namespace, target.api_version, ref)
         what = f"{target.api_version} {target.kind} {namespace}/{target.name}".lstrip()
-        if answer.outcome is Outcome.NOT_SCALABLE:
+        if answer.outcome is ScaleResult.NOT_SCALABLE:
             return self._by_owner(namespace, ref)
-        if answer.outcome is not Outcome.FOUND:
+        if answer.outcome is not ScaleResult.FOUND:
             raise _Unresolved(f"{what}: {answer.outcome.value}")
         if not answer.selector:
             if owned := self.pods_controlled_by(namespace, ref):
@@ -155,8 +155,8 @@ class Targets:
         """The answer on a scale subresource, once the server has given one."""
         answer = self._scales.look_up(namespace, api_version, ref.kind, ref.name)
         if answer.outcome in FAILURES:
-            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
-        if answer.outcome is Outcome.NOT_ASKED:
+            raise _Unresolved(answer.error, transient=answer.outcome is ScaleResult.FAILED)
+        if answer.outcome is ScaleResult.NOT_ASKED:
             raise _Unresolved("", transient=True)
         return answer
 
@@ -206,4 +206,4 @@ class Targets:
         if ref.kind in TRAINING_JOBS:
             return None, False
         answer = self._scale(namespace, owner.api_version, ref)
-        return answer.owner, answer.outcome is Outcome.FOUND
+        return answer.owner, answer.outcome is ScaleResult.FOUND

@@ -283,6 +283,6 @@ def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
     changed = False
     for name, group in state.groups.items():
         if (estimate := engine.safe_value(group, now_s)) is not None:
-            state.targets[name] = Target(group, estimate, "the recommender was stopped", engine.in_force(group))
+            state.targets[name] = Target(group, estimate, "the recommender was stopped", engine.published_target(group))
             changed = True
     return changed

@@ -22,7 +22,7 @@ PACKAGES = ("busybox-static", "containerd", "containernetworking-plugins", "ipro
 SYSTEM_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 """PATH with the sbin folders."""
 
-_PROGRAMS = {
+PROGRAMS = {
     "containerd": "containerd",
     "containerd-shim-runc-v2": "containerd",
     "ctr": "containerd",
@@ -34,7 +34,7 @@ _PROGRAMS = {
     "busybox": "busybox-static",
 }
 _PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
-_PLUGINS = ("bridge", "host-local", "loopback")
+PLUGINS = ("bridge", "host-local", "loopback")
 _NET_ADMIN, _SYS_ADMIN, _SYS_RESOURCE = 12, 21, 24
 
 
@@ -55,7 +55,7 @@ def what_is_missing() -> str | None:
 
 def missing_packages() -> list[str]:
     """Packages to install, by their missing programs."""
-    absent = {package for name, package in _PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
+    absent = {package for name, package in PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
     if plugin_folder() is None:
         absent.add("containernetworking-plugins")
     if "busybox-static" not in absent:
@@ -69,7 +69,7 @@ def program(name: str) -> str:
     """The path of a program that `missing_packages` has found."""
     found = shutil.which(name, path=SYSTEM_PATH)
     if found is None:
-        raise FileNotFoundError(f"{name} is not installed: apt-get install {_PROGRAMS[name]}")
+        raise FileNotFoundError(f"{name} is not installed: apt-get install {PROGRAMS[name]}")
     return found
 
 
@@ -78,7 +78,7 @@ def busybox() -> Path:
 
 
 def plugin_folder() -> Path | None:
-    complete = (folder for folder in _PLUGIN_FOLDERS if all((folder / plugin).exists() for plugin in _PLUGINS))
+    complete = (folder for folder in _PLUGIN_FOLDERS if all((folder / plugin).exists() for plugin in PLUGINS))
     return next(complete, None)
 
 

@@ -84,8 +84,7 @@ def test_targets_that_differ_in_one_bit_are_shown_as_different(
 
 def test_a_record_of_endlessly_nested_lists_is_refused(phasewise: Phasewise, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "nested.rec", 2**20)
-    text = b"[" * 200_000
-    journal.append(len(text).to_bytes(4, "little") + text)
+    journal.append(b"[" * 200_000)
     journal.close()
     assert phasewise("replay", tmp_path / "nested.rec").code == 2
 
@@ -138,10 +137,10 @@ def test_a_truncated_record_is_replayed_and_a_damaged_one_up_to_the_damage(
     assert ended.code == 0
     assert "59 steps" in ended.out
     assert "the last block is incomplete" in ended.err
-    damaged.write_bytes(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])
+    damaged.write_bytes(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])  # in the checksum
     ended = phasewise("replay", damaged)
     assert ended.code == 2
-    assert f"{damaged}: block 60 is damaged: its checksum" in ended.err
+    assert f"{damaged}: block 60 is damaged: Error -3 while decompressing data: incorrect data check" in ended.err
     assert "can be replayed: --until 1970-01-12T13:47:39Z" in ended.err
     assert phasewise("replay", damaged, "--until", "1970-01-12T13:47:39Z").code == 0
     ended = phasewise("explain", "ns/job", "--record", damaged)

@@ -84,7 +84,7 @@ def test_a_group_whose_memory_is_unknown_has_no_target() -> None:
     driver.usage.clear()
     driver.containers.clear()
     driver.step()
-    assert driver.engine.in_force(MAIN)[0] == 0.5
+    assert driver.engine.published_target(MAIN)[0] == 0.5
     assert MAIN not in driver.targets
 
 

@@ -135,10 +135,10 @@ def test_where_a_change_evicts_what_the_class_needed_recreates_no_pod_that_has_j
     groups, never = GroupArrays(), np.full((1, 2), False)
     groups.grow(1)
     groups.requests[:] = 2.0
-    advised = {evicts: banded_targets(np.ones((1, 2)), never, never, np.array([evicts]), groups, OPTIONS)
+    targets = {evicts: banded_targets(np.ones((1, 2)), never, never, np.array([evicts]), groups, OPTIONS)
                for evicts in (True, False)}  # fmt: skip
-    assert advised[True][0].T.tolist() == [[0.99, 1.0, 2.0]] * 2, "the default recommender knows nothing of it yet"
-    assert advised[False][0].T.tolist() == [[0.99, 1.0, 1.01]] * 2
+    assert targets[True][0].T.tolist() == [[0.99, 1.0, 2.0]] * 2, "the default recommender knows nothing of it yet"
+    assert targets[False][0].T.tolist() == [[0.99, 1.0, 1.01]] * 2
     groups.default_estimate[:] = estimate_of(0.9, 1.0, 1.1)
     found = banded_targets(np.ones((1, 2)), ~never, never, np.array([True]), groups, OPTIONS)
     assert found[0].T.tolist() == [[0.9, 1.0, 1.1]] * 2
@@ -149,8 +149,8 @@ def test_a_forecast_has_a_narrow_band_and_a_guess_the_default_bounds() -> None:
     groups = GroupArrays()
     groups.grow(4)
     groups.default_estimate[:], groups.published[:] = estimate_of(0.9, 1.0, 1.1), 1.0
-    groups.advised[:] = estimate_of(0.99, 1.0, 1.01)
-    groups.advised[3], groups.advised_in_default_bounds[:] = estimate_of(0.88, 1.0, 1.13), [False, False, True, True]
+    groups.targets[:] = estimate_of(0.99, 1.0, 1.01)
+    groups.targets[3], groups.target_in_default_bounds[:] = estimate_of(0.88, 1.0, 1.13), [False, False, True, True]
     as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
     never = np.zeros((4, 2), bool)
     found = banded_targets(np.full((4, 2), 1.02), as_default, never, never[:, 0], groups, OPTIONS)

@@ -84,7 +84,7 @@ def test_censored_samples_teach_neither_plan_nor_class(cores: list[float]) -> No
     """They are no violation, and no proof of enough; the report counts them as short of CPU."""
     for decided_by in (BY_GRAPH, BY_CLASS):
         world, runs = World(), ClassRuns()
-        world.groups.applied[0], world.groups.given[0] = True, (1.0, GIB)
+        world.groups.applied[0], world.groups.in_force[0] = True, (1.0, GIB)
         slot = world.add(requests=(1.0, GIB), decided_by=decided_by)
         world.fleet.by_slot[slot].runs = runs
         one = Sampled(world, slot)

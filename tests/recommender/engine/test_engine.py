@@ -375,7 +375,7 @@ class Kept(Memory):
 
     def __init__(self, driver: EngineDriver) -> None:
         engine = driver.engine
-        self.in_force = engine.in_force(MAIN)
+        self.in_force = engine.published_target(MAIN)
         content = {
             "group": engine.kept_of(MAIN),
             "members": {str(m.instance): keep(engine.fleet, m) for m in engine.members_of(MAIN)},
@@ -565,7 +565,7 @@ def test_nothing_is_known_of_a_new_group_before_the_first_step() -> None:
     engine.groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     assert engine.why(MAIN).policy == "none"
     assert np.isnan(engine.why(MAIN).forecast).all()
-    assert np.isnan(engine.in_force(MAIN)).all()
+    assert np.isnan(engine.published_target(MAIN)).all()
     assert engine.used(MAIN) == (0.0, 0.0)
 
 

@@ -37,7 +37,7 @@ def judged(world: World, *slots: int) -> Report:
 
 def applied(world: World, published: tuple[float, float], group: int = 0) -> None:
     world.groups.applied[group] = True
-    world.groups.given[group] = published
+    world.groups.in_force[group] = published
 
 
 HAS = (2.0, 4 * GIB)
@@ -107,7 +107,7 @@ def test_a_container_that_had_the_target_is_still_judged_when_the_target_moves()
 def test_in_mode_off_samples_are_compared_with_the_recommendation_and_not_the_request() -> None:
     """A job that declares too little violates its own request: that must not widen the recommendation."""
     world = World()
-    world.groups.given[0] = 1.0, 2 * GIB
+    world.groups.in_force[0] = 1.0, 2 * GIB
     slot = world.add(requests=(0.1, 0.1 * GIB), used=(0.9, 1.9 * GIB))
     assert judged(world, slot).violating == [0, 0]
     world.fleet.arrays.used[slot] = 1.2, 1.9 * GIB
@@ -118,7 +118,7 @@ def test_in_mode_off_samples_are_compared_with_the_recommendation_and_not_the_re
 
 def test_in_mode_off_only_the_recommended_resource_is_judged() -> None:
     world = World()
-    world.groups.given[0] = 1.0, math.nan
+    world.groups.in_force[0] = 1.0, math.nan
     slot = world.add(requests=(0.1, 0.1 * GIB), used=(1.2, GIB))
     report = judged(world, slot)
     assert (report.judged, report.violating) == (1, [1, 0])

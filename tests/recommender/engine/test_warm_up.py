@@ -26,8 +26,25 @@ print(*sorted(one.__name__ for one in {*called, add_memory, estimate, observe_gr
 
 @pytest.mark.long
 def test_no_kernel_is_compiled_in_a_round_not_even_after_a_kill_or_a_restart() -> None:
-    """The compiler would hold up the round, and leave 60 MB in the recommender."""
+    """The compiler would hold up the round."""
     command, root = (sys.executable, "-P", "-c", PRINT_KERNELS_NOT_LOADED), Path(__file__).parents[3]
     environ = os.environ | {"PYTHONPATH": str(root)}
     output = subprocess.run(command, env=environ, cwd=root, capture_output=True, text=True, check=True).stdout
     assert output.split() == ["usage_features"], "which only training and dry runs call"
+
+
+def test_kernels_load_without_scipy_linalg_which_can_still_be_imported() -> None:
+    """It takes 16 MiB that a recommender never uses."""
+    program = """
+import sys
+from recommender.engine.warm_up import warm_up
+from recommender.model import BUNDLED, load
+
+warm_up(load(BUNDLED), 1.0, 4)
+print("scipy.linalg" in sys.modules)
+import scipy.linalg
+print(scipy.linalg.norm([3.0, 4.0]))
+"""
+    command, root = (sys.executable, "-c", program), Path(__file__).parents[3]
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "5.0"]

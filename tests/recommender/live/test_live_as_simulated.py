@@ -24,7 +24,7 @@ from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample, amounts_of
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
 from tests.fakes.records import MODEL, FakeView, a_container, a_vpa, pod_of
@@ -147,7 +147,7 @@ class ChangeRecorder:
         return published
 
 
-def comparable(outcome: Outcome) -> tuple[object, ...]:
+def comparable(outcome: SimulatedRun) -> tuple[object, ...]:
     return outcome.positions, outcome.amounts, outcome.marks
 
 

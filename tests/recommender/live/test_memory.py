@@ -117,8 +117,10 @@ def test_long_lived_objects_are_collected_once_an_hour(monkeypatch: pytest.Monke
 
 
 def test_without_glibc_the_limit_of_arenas_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
+    looked_for = list[str]()
+    monkeypatch.setattr("recommender.live.memory._glibc", lambda: looked_for.append("glibc"))
     limit_malloc_arenas()  # trimming without it: see the test above
+    assert looked_for == ["glibc"]
 
 
 def test_garbage_is_not_collected_while_objects_are_created() -> None:

@@ -18,7 +18,7 @@ from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
-from recommender.live.past import LOAD_TIMEOUT_S, PriorHistory, _recent_start_s
+from recommender.live.past import LOAD_TIMEOUT_S, PriorHistory, recent_start_s
 from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, ContainerKey, Sample
@@ -264,7 +264,7 @@ def test_as_many_recent_samples_are_fetched_as_allowed_and_no_more(ages_s: list[
     ages = np.maximum(np.array(ages_s), STEP_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prior_history, "MAX_INITIAL_SAMPLES", allowed)
-        reach_s = NOW_S - _recent_start_s(ages, NOW_S, STEP_S)
+        reach_s = NOW_S - recent_start_s(ages, NOW_S, STEP_S)
     fetched = np.minimum(ages, reach_s).sum() / STEP_S
     assert fetched <= max(allowed, len(ages)) * (1 + 1e-6)
     slightly_longer = np.minimum(ages, reach_s + 2 * STEP_S).sum() / STEP_S
@@ -272,5 +272,5 @@ def test_as_many_recent_samples_are_fetched_as_allowed_and_no_more(ages_s: list[
 
 
 def test_a_container_without_a_known_start_gets_as_many_samples_as_allowed() -> None:
-    assert _recent_start_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.MAX_INITIAL_SAMPLES * STEP_S
-    assert _recent_start_s(np.array([]), NOW_S, STEP_S) == NOW_S
+    assert recent_start_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.MAX_INITIAL_SAMPLES * STEP_S
+    assert recent_start_s(np.array([]), NOW_S, STEP_S) == NOW_S

@@ -70,7 +70,7 @@ All tests in float64 have this shape: kernels take seconds to compile for each.
 def untrained(n_features: int, **options: Any) -> ConditionalRBM:
     """An encoder with initial weights large enough for every term to matter."""
     encoder = ConditionalRBM(**options)
-    encoder._initialise(n_features)
+    encoder.initialise(n_features)
     small = encoder.parameters_
     encoder.parameters_ = small._replace(W=15 * small.W, A=15 * small.A, B=15 * small.B)
     return encoder
@@ -192,7 +192,7 @@ def test_online_training_reconstructs_no_worse_than_the_published_algorithm() ->
     values = values[:100, USED].astype(np.float32)
     segments = np.append(segments[segments < 100], 100)
     encoder = ConditionalRBM()
-    encoder._initialise(len(USED))
+    encoder.initialise(len(USED))
     baseline = reference_of(encoder, np.float32)
     train(encoder, values, segments, 3)
     errors = [baseline.epoch(windows_of(values, segments, 3, epoch)) for epoch in range(3)]

@@ -7,7 +7,7 @@ import pytest
 
 from recommender.phases.detector import CANDIDATE_PHASES
 from recommender.report.graph_drawing import WIDTH, draw_graph
-from recommender.report.palette import _LOOKS, PHASE_COLOURS, look_of, phase_colour
+from recommender.report.palette import LOOKS, PHASE_COLOURS, look_of, phase_colour
 
 
 def test_the_graph_of_a_typical_job_reads_from_left_to_right() -> None:
@@ -36,10 +36,10 @@ def test_rare_transitions_are_listed_but_not_drawn() -> None:
 
 
 def test_known_policies_differ_in_their_markers_and_other_policies_in_their_looks() -> None:
-    assert len({look.marker for look in _LOOKS.values()}) == len(_LOOKS)
+    assert len({look.marker for look in LOOKS.values()}) == len(LOOKS)
     others = ["mine", "histogram", "yours"]
     assert look_of("mine", others) != look_of("yours", others)
-    assert look_of("histogram", others) == _LOOKS["histogram"]
+    assert look_of("histogram", others) == LOOKS["histogram"]
 
 
 def _luminance(colour: str) -> float:
@@ -53,9 +53,9 @@ def _contrast(a: str, b: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("policy", sorted(_LOOKS))
+@pytest.mark.parametrize("policy", sorted(LOOKS))
 def test_every_line_contrasts_with_both_backgrounds_and_every_phase(policy: str) -> None:
-    look = _LOOKS[policy]
+    look = LOOKS[policy]
     assert _contrast(look.light, "#ffffff") >= 3 and _contrast(look.dark, "#14171a") >= 3
     for phase in range(PHASE_COLOURS):
         assert _contrast(look.light, phase_colour(phase)) >= 2.9

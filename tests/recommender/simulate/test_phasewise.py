@@ -18,7 +18,7 @@ from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.phasewise import FoldedFleet, Phasewise
 from recommender.simulate.playing import class_peaks, play
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
@@ -39,7 +39,9 @@ def runs(number: int, samples: int = 24) -> list[Trace]:
     return found
 
 
-def played(traces: list[Trace], *model: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Outcome], Phasewise]:
+def played(
+    traces: list[Trace], *model: PhaseModel, resizes_waiting: bool = False
+) -> tuple[list[SimulatedRun], Phasewise]:
     setup = replace(rules(20.0), resizes_waiting=resizes_waiting)
     engine = Phasewise(
         traces, [model[i % len(model)] for i in range(len(traces))], setup, STEP_S, 6, Options(), Classes()

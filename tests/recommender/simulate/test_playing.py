@@ -13,7 +13,7 @@ from recommender.engine.options import Options
 from recommender.judging import ClusterRules, MemoryLimits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.playing import as_declared, class_peaks, evaluate, play
 from recommender.simulate.rows import CLASS_PEAK, STATIC, Cluster, play_rows
 from tests.examples import at_most
@@ -22,19 +22,21 @@ from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, reco
 NAN = float("nan")
 
 
-def playing(one: Trace, lines: dict[int, ContainerRecommendation], setup: ClusterRules) -> tuple[Outcome, Scripted]:
+def playing(
+    one: Trace, lines: dict[int, ContainerRecommendation], setup: ClusterRules
+) -> tuple[SimulatedRun, Scripted]:
     script = Scripted(lines)
     (outcome,) = play([one], script, setup, STEP_S)
     return outcome, script
 
 
-def judged(one: Trace, outcome: Outcome, setup: ClusterRules) -> Played:
+def judged(one: Trace, outcome: SimulatedRun, setup: ClusterRules) -> Played:
     found = evaluate(one, outcome, setup)
     assert found is not None
     return found
 
 
-def gib_from(outcome: Outcome) -> list[tuple[int, float]]:
+def gib_from(outcome: SimulatedRun) -> list[tuple[int, float]]:
     return [(at, memory / GIB) for at, (_, memory) in zip(outcome.positions, outcome.amounts, strict=True)]
 
 
