@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import uvicorn
 
-from extender.cli import serve
 from extender.cli.main import main
 from extender.web.server import Server
 
 
-class Alone(Server):
-    def run(self) -> None:
-        uvicorn.Server(uvicorn.Config(self.load(), **self.options)).run(sockets=[self.socket])
+def run(server: Server) -> None:
+    uvicorn.Server(uvicorn.Config(server.load(), **server.options)).run(sockets=[server.socket])
 
 
 if __name__ == "__main__":
-    serve.Server = Alone  # type: ignore[misc]
+    Server.run = run  # type: ignore[method-assign]
     main()
