@@ -13,5 +13,5 @@ def run(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    Server.run = run  # type: ignore[method-assign]
+    Server.run = run  # type: ignore[method-assign, assignment]
     main()
