@@ -22,9 +22,7 @@ def large(number: int, node: str = "", scheduler: str = "phasewise") -> Json:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["500m", "1", "2"]), st.sampled_from(["", "large"]), st.booleans()), max_size=12
-    )
+    st.lists(st.tuples(st.sampled_from(["500m", "1", "2"]), st.sampled_from(["", "large"]), st.booleans()), max_size=12)
 )
 def test_a_replica_that_takes_over_decides_as_the_former_one_would(pods: list[tuple[str, str, bool]]) -> None:
     """All that matters is in the cluster: advice only stands in for pods that are not bound yet, and ends with the
