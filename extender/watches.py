@@ -10,6 +10,7 @@ from typing import Any
 
 from recommender.cluster.watching.reflector import Reflector
 from recommender.errors import PhasewiseError
+from recommender.heap import limit_malloc_arenas
 
 GC_THRESHOLD = 100_000
 """Allocations before the garbage collector runs. A page of pods is a hundred thousand objects without cycles, which by
@@ -27,6 +28,7 @@ class Watches:
 
     def start(self) -> None:
         gc.set_threshold(GC_THRESHOLD)
+        limit_malloc_arenas()
         for watch in self._watches:
             watch.start()
 

@@ -2,7 +2,7 @@
 
 LEVELS = {
     "recommender": [
-        ("base", ("units", "records", "errors", "files", "listening")),
+        ("base", ("units", "records", "errors", "files", "listening", "heap")),
         ("kernels", ("kernels",)),
         ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
         ("adapters", ("sources", "artifacts", "cluster", "compiling")),
@@ -23,7 +23,7 @@ LEVELS = {
         ("features", ("vpas", "progress", "usage")),
     ],
     "recommender.live": [
-        ("base", ("memory", "health", "rules", "steady_clock")),
+        ("base", ("health", "rules", "steady_clock")),
         ("interface", ("view",)),
         ("adapters", ("outside",)),
         ("state", ("vpa_state",)),

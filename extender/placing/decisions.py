@@ -223,6 +223,7 @@ MAX_QUEUED = 1000
 
 
 def event_text(decision: Decision) -> str:
+    """What became of the advice, then the scorers, those with the largest weight first."""
     scored = decision.node_as_json(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
     if decision.waited_s:
@@ -231,7 +232,8 @@ def event_text(decision: Decision) -> str:
         where += f" ({decision.favourite} was advised)"
     if scored is None:
         return where
-    reasons = [f"{name} {each['value']:g} ({each['why']})" for name, each in scored["scorers"].items()]
+    by_weight = sorted(scored["scorers"].items(), key=lambda scorer: -decision.weights[scorer[0]])
+    reasons = [f"{name} {each['value']:g} ({each['why']})" for name, each in by_weight]
     return f"{where}, {scored['score']} of 10 among {len(decision.places)} nodes; {'; '.join(reasons)}"
 
 

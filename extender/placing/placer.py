@@ -206,7 +206,7 @@ class Placer:
                 pod = self._read_pod(raw)
         except (BadField, BadObject) as error:
             raise BadRequest(str(error)) from error
-        if not pod.uid:
-            raise BadRequest(f"Pod {pod} has no uid")
+        if not pod.uid:  # as in a manifest
+            pod = pod._replace(uid=str(pod))
         self._latest = raw, pod
         return pod

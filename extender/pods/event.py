@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
@@ -12,7 +13,7 @@ from recommender.units import WallClock, format_time
 
 log = logging.getLogger(__name__)
 
-MAX_NOTE = 1000  # characters; the API allows 1024 bytes
+MAX_NOTE = 160  # characters: two lines of a terminal
 
 
 class Events:
@@ -30,7 +31,7 @@ class Events:
             "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
             "involvedObject": on,
             "reason": reason,
-            "message": text[:MAX_NOTE],
+            "message": textwrap.shorten(text, MAX_NOTE, placeholder=" …"),
             "type": "Warning" if warning else "Normal",
             "source": {"component": self._component},
             "firstTimestamp": now,

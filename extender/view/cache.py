@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import threading
@@ -30,6 +29,7 @@ from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
+from recommender.heap import freeze_and_trim
 from recommender.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
 
 Given = TypeVar("Given")
@@ -255,8 +255,7 @@ class ClusterCache:
         while not self._pods.synced:
             if self._ended.wait(0.1):
                 return
-        gc.collect()
-        gc.freeze()  # listed objects, which collections need not traverse again and again
+        freeze_and_trim()  # what was listed stays
         log.info("ready: %d nodes listed", len(self._state.snapshot().table.index))
 
     @property

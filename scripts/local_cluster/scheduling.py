@@ -29,6 +29,7 @@ def start_scheduler(
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
     profile: Mapping[str, Any] | None = None,
+    further_profiles: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; restart a running one if its configuration differs.
@@ -40,7 +41,8 @@ def start_scheduler(
     `ignorable`: Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
     `percentage_of_nodes_to_score`: Share of the nodes that the extender is called with, in clusters of more than a
         hundred.
-    `profile`: `plugins` and `pluginConfig` of its profile, if they differ from upstream's.
+    `profile`: `plugins` and `pluginConfig` of its profiles, if they differ from upstream's.
+    `further_profiles`: Names of profiles beside that of its own name.
     `environment`: Variables in addition to those of all Go servers.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
@@ -53,7 +55,7 @@ def start_scheduler(
         "percentageOfNodesToScore": percentage_of_nodes_to_score,
         "podInitialBackoffSeconds": 1,  # tests need not wait long
         "podMaxBackoffSeconds": 2,
-        "profiles": [{"schedulerName": name, **(profile or {})}],
+        "profiles": [{"schedulerName": each, **(profile or {})} for each in (name, *further_profiles)],
     }
     if extender is not None:
         offered = {f"{verb}Verb": verb for verb in verbs}

@@ -18,13 +18,13 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import in_parallel, listed
 from local_cluster.waiting import wait_until
 from scheduler_bench import objects
-from scheduler_bench.place import MIB, OURS, SCHEDULER, BackgroundLoad, BenchCluster, RunningServer
+from scheduler_bench.place import MIB, OF_MANIFESTS, OURS, SCHEDULER, BackgroundLoad, BenchCluster, RunningServer
 
 NAMESPACE = "bursts"
-KINDS = ("none", "flask", "served", "scores", "ours", "tuned", "installed")
+KINDS = ("none", "flask", "served", "scores", "ours", "tuned", "installed", "alone")
 """No extender; stand-ins that answer nothing or equal scores, by Flask under gunicorn and by our server; and ours.
 `tuned` and `installed` are `served` and `ours` with the scheduler of our manifests, all others have one with default
-settings.
+settings. `alone` is `installed` in one process, without gunicorn.
 """
 
 STUBS = {
@@ -34,8 +34,6 @@ STUBS = {
     "tuned": ("served", ""),
 }
 """Kind -> server of the stand-in, and path below which the scheduler calls it."""
-
-OF_MANIFESTS = ("tuned", "installed")
 
 VERBS = ("filter", "prioritize", "preempt")
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -73,7 +71,7 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     waiting = [objects.pod(f"burst-{number}-{each}", _pod_number(each)) for each in range(pods)]
     in_parallel(lambda made: bench.api.create(path, made), waiting)
     first = int(WARM_UP_SHARE * pods)
-    profile = installed_profile() if kind in OF_MANIFESTS else None
+    profile = installed_profile() if kind in ("tuned", *OF_MANIFESTS) else None
     with _extender_of(bench, kind) as (extender, url), _BindingWatch(bench) as seen:
         scheduler = start_scheduler(
             bench.cluster,

@@ -90,8 +90,9 @@ SETTLE_S = 3.0
 
 @dataclass(frozen=True)
 class ServiceMemory:
-    """Memory of the extender: once synced, and after the calls."""
+    """Memory of an extender of this kind: once synced, and after the calls."""
 
+    kind: str
     nodes: int
     pods: int
     synced_s: float
@@ -118,22 +119,19 @@ def grow(
         log_progress(f"{size:,} nodes, {size * pods_a_node:,} pods")
         fill(bench, progress, range(nodes, size), range(pods, size * pods_a_node), size)
         nodes, pods = size, size * pods_a_node
-        began_s = time.monotonic()
-        with bench.answering("ours") as ours, bench.answering("served") as stub:
-            synced_s = time.monotonic() - began_s
-            time.sleep(SETTLE_S)
-            synced = ours.memory
-            times: list[calls.Times] = []
-            for kind in OURS if call_count else ():
-                with (
-                    contextlib.nullcontext(ours) if kind == "ours" else bench.answering(kind) as each,
-                    _control_plane_paused(bench),
-                ):
-                    times += calls.measure(kind, each, stub, pending, nodes, call_count, seed)
-                    if slow:
-                        with SlowClients(each.port, slow // len(KINDS), KINDS):
-                            times += calls.measure(kind, each, stub, pending, nodes, call_count, seed, slow)
-            yield ServiceMemory(nodes, pods, synced_s, synced, ours.memory), times
+        for kind in OURS:
+            began_s, times = time.monotonic(), list[calls.Times]()
+            with bench.answering(kind) as ours, bench.answering("served") as stub:
+                synced_s = time.monotonic() - began_s
+                time.sleep(SETTLE_S)
+                synced = ours.memory
+                with _control_plane_paused(bench) if call_count else contextlib.nullcontext():
+                    if call_count:
+                        times += calls.measure(kind, ours, stub, pending, nodes, call_count, seed)
+                    if call_count and slow:
+                        with SlowClients(ours.port, slow // len(KINDS), KINDS):
+                            times += calls.measure(kind, ours, stub, pending, nodes, call_count, seed, slow)
+                yield ServiceMemory(kind, nodes, pods, synced_s, synced, ours.memory), times
 
 
 @contextlib.contextmanager

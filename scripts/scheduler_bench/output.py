@@ -30,6 +30,7 @@ TITLES = {
     "ours": "Phasewise",
     "tuned": "answers nothing: our server; scheduler of our manifests",
     "installed": "Phasewise as installed",
+    "alone": "Phasewise as installed, without gunicorn",
 }
 
 PERF_TITLES = {
@@ -121,11 +122,11 @@ def _calls(times: Sequence[Times]) -> Table:
 
 def _memory(memory: Sequence[ServiceMemory]) -> Table:
     headers = ("nodes", "pods", "synced after", "once synced", "after the calls", "RSS, sum", "goal")
-    rows = benches.table("memory of the extender, MiB (PSS of all processes)", *headers, text_columns=0)
+    rows = benches.table("memory, MiB (PSS of all processes)", "extender", *headers)
     for one in memory:
         goal = f"{PSS_MIB:.0f}" if (one.nodes, one.pods) == (5_000, 50_000) else ""
         rows.add_row(
-            f"{one.nodes:,}", f"{one.pods:,}", f"{one.synced_s:.1f} s", f"{one.synced.pss_mib:.0f}",
+            TITLES[one.kind], f"{one.nodes:,}", f"{one.pods:,}", f"{one.synced_s:.1f} s", f"{one.synced.pss_mib:.0f}",
             f"{one.used.pss_mib:.0f}", f"{one.used.rss_mib:.0f}", goal,
         )  # fmt: skip
     return rows

@@ -21,10 +21,12 @@ from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from scale_bench.objects import fast_api
 
-STUB = Path(__file__).with_name("stub.py")
+STUB, ALONE = (Path(__file__).with_name(name) for name in ("stub.py", "alone.py"))
 SCHEDULER = "phasewise"
-OURS = {"ours": ("filter", "prioritize"), "installed": ("filter",)}
+OURS = {"ours": ("filter", "prioritize"), "installed": ("filter",), "alone": ("filter",)}
 """Kind of our extender -> verbs that a scheduler asks per pod."""
+
+OF_MANIFESTS = ("installed", "alone")
 
 READY_WITHIN_S = 300.0
 MIB = 2**20
@@ -44,14 +46,15 @@ class BenchCluster:
     @contextmanager
     def answering(self, kind: str) -> Iterator[RunningServer]:
         """Run our extender with the rights of its role until it is synced, with default options (`ours`) or those of
-        our manifests (`installed`); or a stand-in from `stub`."""
+        our manifests (`installed`, and `alone` in one process); or a stand-in from `stub`."""
         port = self.cluster.ports.free()
         name, ready = f"extender-{kind}", "readyz" if kind in OURS else "healthz"
         command: list[str | Path]
         if kind in OURS:
             account = self.cluster.service_account("kube-system", "phasewise-extender")
-            command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address", f"127.0.0.1:{port}"]
-            command += installed_options() if kind == "installed" else ()
+            command = [ALONE] if kind == "alone" else ["-m", "extender"]
+            command += ["extender", "serve", "--kubeconfig", account, "--address", f"127.0.0.1:{port}"]
+            command += installed_options() if kind in OF_MANIFESTS else ()
         else:
             command = [STUB, kind, str(port)]
         server = self.cluster.start(name, [sys.executable, *command], environment={"PYTHONPATH": str(ROOT)})

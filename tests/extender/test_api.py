@@ -67,7 +67,7 @@ def test_a_failed_call_has_an_error_status_and_a_reason(api: ExtenderApi, verb: 
         (b"", 400),
         (b"{", 400),
         (b"{}", 400),
-        ({"Pod": {"metadata": {"name": "x"}}, "NodeNames": [], "NodeNameToMetaVictims": {}}, 400),
+        ({"Pod": {}, "NodeNames": [], "NodeNameToMetaVictims": {}}, 400),
         ({"Pod": {"metadata": {"uid": 1}}, "NodeNames": [], "NodeNameToMetaVictims": {}}, 400),
         (b" " * (2 << 20), 413),
         (gzip.compress(b"{}"), 400),
@@ -78,6 +78,18 @@ def test_a_failed_call_has_an_error_status_and_a_reason(api: ExtenderApi, verb: 
     api.problem = "the cluster is not known yet"
     answer = api.post(verb, extender_args(pod_json("p")))
     assert (answer.status_code, answer.get_json()) == (503, {"Error": "the cluster is not known yet"})
+
+
+def test_a_pod_without_a_uid_is_placed_and_counted_by_its_name(api: ExtenderApi) -> None:
+    """As a pod from a manifest, of which nobody has made an object yet."""
+    pod, same = pod_json("small"), pod_json("small")
+    del pod["metadata"]["uid"], same["metadata"]["uid"]
+    assert api.post("filter", extender_args(pod)).get_json()["NodeNames"] == ["a", "b"]
+    for _ in range(2):
+        scores = {each["Host"]: each["Score"] for each in api.post("prioritize", extender_args(same)).get_json()}
+        assert scores == {"a": 10, "b": 9}
+    assert api.client.get("/explain/team/small").get_json()["advised"] == "a"
+    assert api.world.state.advised == 1, "a second call replaces the advice of the first"
 
 
 @pytest.mark.parametrize("levels", [255, 800, 2000])

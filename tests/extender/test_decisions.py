@@ -125,12 +125,36 @@ def test_the_event_explains_the_placement_in_one_line() -> None:
     )
 
 
-def test_an_event_is_on_the_pod_and_its_note_is_cut_to_the_maximum_length() -> None:
-    class Api:
-        def create(self, path: str, event: Mapping[str, Any]) -> None:
-            assert path == "/api/v1/namespaces/team/events"
-            assert (event["involvedObject"]["uid"], event["source"]) == ("uid-p", {"component": "ours"})
-            assert len(event["message"]) == MAX_NOTE
+class WrittenEvents:
+    """The API server, for events alone."""
 
-    events = Events(cast(Any, Api()), "ours", lambda: NOON_S)
-    assert events.write(ObjectKey("team", "p"), "uid-p", "Why", "x" * 2000)
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def create(self, path: str, event: Mapping[str, Any]) -> None:
+        assert path == "/api/v1/namespaces/team/events"
+        assert (event["involvedObject"]["uid"], event["source"]) == ("uid-p", {"component": "ours"})
+        self.messages.append(event["message"])
+
+
+def test_an_event_is_on_the_pod_and_short_enough_to_be_read() -> None:
+    written = WrittenEvents()
+    events = Events(cast(Any, written), "ours", lambda: NOON_S)
+    for text in ("Short.", "some words " * 200):
+        assert events.write(ObjectKey("team", "p"), "uid-p", "Why", text)
+    assert written.messages[0] == "Short."
+    assert len(written.messages[1]) <= MAX_NOTE <= 160 and written.messages[1].endswith("some …")
+
+
+def test_the_event_on_a_pod_with_gpus_images_and_a_data_set_names_what_counts_most_first() -> None:
+    """It had 217 characters."""
+    pod = pod_json("p", annotations={"phasewise.dev/data": "imagenet", "phasewise.dev/placement": "pack"})
+    world = world_of()
+    advised = world.place(pod)
+    world.put(pod_json("p", node=advised))
+    text, written = event_text(decision(world, "p")), WrittenEvents()
+    weights = decision(world, "p").weights
+    named = [word for word in text.split() if word in weights]
+    assert named == sorted(named, key=lambda name: -weights[name]) and len(named) > 2
+    assert Events(cast(Any, written), "ours", lambda: NOON_S).write(ObjectKey("team", "p"), "uid-p", "Why", text)
+    assert len(text) > MAX_NOTE >= len(written.messages[0]) and "complement" in written.messages[0]

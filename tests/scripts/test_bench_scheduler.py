@@ -26,7 +26,7 @@ from scheduler_bench.binding import KINDS, Round, classes_of_bursts
 from scheduler_bench.calls import Caller, Times
 from scheduler_bench.large import ServiceMemory
 from scheduler_bench.objects import fill, waiting
-from scheduler_bench.place import BenchCluster, Memory
+from scheduler_bench.place import OURS, BenchCluster, Memory
 from tests.scripts.benches import interrupted_script, invoke, servers_of
 
 NAME = "bench_scheduler"
@@ -108,10 +108,11 @@ def test_the_tables_show_relative_rates_times_and_memory(tmp_path: Path) -> None
         "ours": (390.0, 380.0, 500.0),
         "tuned": (450.0,),
         "installed": (420.0,),
+        "alone": (430.0,),
     }
     rounds = [Round(kind, rate, 1.0, 2.0, 3.0, 0.0, 123.0) for kind, each in rates.items() for rate in each]
     times = [Times.of("ours", "filter", 1000, [0.001] * 99 + [0.003], 0.1)]
-    held = [ServiceMemory(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
+    held = [ServiceMemory("ours", 5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
     facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000, "share_percent": 100}
     console = Console(width=150, record=True, file=io.StringIO())
     output.show(console, facts, rounds, times, held)
@@ -145,9 +146,11 @@ def test_a_tiny_run_measures_calls_and_memory_on_a_growing_cluster(borrowed: Clu
     done = invoke(NAME, "--only", "calls", "--only", "memory", *sizes, "--json", file, on=borrowed)
     assert done.exit_code == 0, done.output
     written = orjson.loads(file.read_bytes())
-    assert [(each["nodes"], each["pods"]) for each in written["memory"]] == [(5, 10), (8, 16)]
+    assert [(each["nodes"], each["pods"], each["kind"]) for each in written["memory"]] == [
+        (nodes, 2 * nodes, kind) for nodes in (5, 8) for kind in OURS
+    ]
     assert {(each["names"], each["slow_clients"], each["server"], each["calls"]) for each in written["calls"]} == {
-        (size, slow, server, 20) for size in (5, 8) for slow in (0, 30) for server in ("ours", "installed", "constant")
+        (size, slow, server, 20) for size in (5, 8) for slow in (0, 30) for server in (*OURS, "constant")
     }
 
 

@@ -81,9 +81,10 @@ class Backoff:
         self._min_s, self._max_s, self._chance = min_s, max_s, chance
         self.failures = 0
 
-    def next_s(self) -> float:
+    def next_s(self, most_s: float = math.inf) -> float:
+        """Count a failure, and return the wait after it, at most `most_s`."""
         self.failures += 1
-        return backed_off_s(self._min_s, self.failures, self._max_s) * self._chance.uniform(0.5, 1.0)
+        return backed_off_s(self._min_s, self.failures, min(self._max_s, most_s)) * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self.failures = 0

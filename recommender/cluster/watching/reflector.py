@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -34,6 +35,10 @@ WATCH_TIMEOUT_RANGE_S = (240, 480)
 
 MIN_WATCH_S = 1.0
 """A watch that ended sooner counts as a failure; otherwise we would reopen it without a pause."""
+
+MAX_UNREACHABLE_S = 5.0
+"""Longest wait until a server that cannot be reached is tried again: what is shown meanwhile grows old, and the attempt
+costs the server nothing."""
 
 MAX_WATCH_FAILURES = 3
 """After so many consecutive failures of the server itself, everything is listed again."""
@@ -152,7 +157,8 @@ class Reflector(Generic[T]):
         if not self.problem:
             log.warning("%s: no contact: %s", self._path, error)
         self.problem = str(error)
-        wait_s = max(self._backoff.next_s(), getattr(error, "retry_after_s", None) or 0.0)
+        most_s = MAX_UNREACHABLE_S if isinstance(error, Unreachable) else math.inf
+        wait_s = max(self._backoff.next_s(most_s), getattr(error, "retry_after_s", None) or 0.0)
         if self._backoff.failures >= MAX_WATCH_FAILURES and not isinstance(error, Unreachable):
             self._resource_version = ""
         self._ended.wait(wait_s)

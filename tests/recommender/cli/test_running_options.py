@@ -25,9 +25,9 @@ from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
 from recommender.engine.keys import WorkloadKey
+from recommender.heap import MemoryTrimmer
 from recommender.live import steady_clock
 from recommender.live.health import _Server
-from recommender.live.memory import MemoryTrimmer
 from recommender.live.service import Service
 from recommender.policies.memory_runs import AGES, RunMemory
 from tests.fakes.command_line import CommandResult

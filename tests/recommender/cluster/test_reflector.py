@@ -179,6 +179,25 @@ def test_a_server_that_ends_every_watch_at_once_is_reported_and_retried_with_bac
     assert reflector.lists == 1
 
 
+@pytest.mark.parametrize(("failure", "longest_s"), [(Unreachable("refused"), 5.0), (ServerFailed("no leader"), 30.0)])
+def test_a_server_that_cannot_be_reached_is_tried_every_five_seconds_at_least(
+    failure: Exception, longest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it was away, what is shown is current soon after it has returned."""
+    reflector = Reflector(ScriptedApi([[failure]], []), "/things", value_of)
+    waits_s: list[float] = []
+
+    def wait(wait_s: float) -> None:
+        waits_s.append(wait_s)
+        if len(waits_s) == 50:
+            reflector._ended.set()
+
+    monkeypatch.setattr(reflector._ended, "wait", wait)
+    reflector._run()
+    assert 0.5 * longest_s < max(waits_s) <= longest_s
+    assert len(set(waits_s[20:])) > 1, "clients do not come all at once"
+
+
 @pytest.mark.parametrize("failure", [Gone("too old"), event("ERROR", {"kind": "Status", "code": 410})])
 def test_a_list_whose_version_expires_at_once_is_repeated_with_backoff(start: Start, failure: Step) -> None:
     reflector, _ = start([[page(5)]], [[failure] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)

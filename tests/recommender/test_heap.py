@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recommender.live.memory import (
+from recommender.heap import (
     COMPILER_LIBRARY,
     MemoryTrimmer,
     clean_mappings,
@@ -91,7 +91,7 @@ def test_memory_is_trimmed_at_most_once_per_interval(monkeypatch: pytest.MonkeyP
             pass
 
     libc = Libc()
-    monkeypatch.setattr("recommender.live.memory._glibc", lambda: libc)
+    monkeypatch.setattr("recommender.heap._glibc", lambda: libc)
     memory = MemoryTrimmer(every_s=60.0)
     for now_s in (0.0, 30.0, 59.0, 61.0, 100.0):
         memory.trim(now_s)
@@ -104,7 +104,7 @@ def test_long_lived_objects_are_collected_once_an_hour(monkeypatch: pytest.Monke
         def __init__(self) -> None:
             self.me = self
 
-    monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
+    monkeypatch.setattr("recommender.heap._glibc", lambda: None)
     memory, old = MemoryTrimmer(every_s=60.0), Ring()
     memory.trim(0.0)
     young, old_ref = Ring(), weakref.ref(old)
@@ -118,7 +118,7 @@ def test_long_lived_objects_are_collected_once_an_hour(monkeypatch: pytest.Monke
 
 def test_without_glibc_the_limit_of_arenas_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_for = list[str]()
-    monkeypatch.setattr("recommender.live.memory._glibc", lambda: looked_for.append("glibc"))
+    monkeypatch.setattr("recommender.heap._glibc", lambda: looked_for.append("glibc"))
     limit_malloc_arenas()  # trimming without it: see the test above
     assert looked_for == ["glibc"]
 

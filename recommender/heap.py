@@ -31,6 +31,14 @@ def raise_gc_threshold() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
+def freeze_and_trim() -> None:
+    """Collect garbage, let no collection traverse again what is left, and release free heap."""
+    gc.collect()
+    gc.freeze()
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+
+
 class MemoryTrimmer:
     """Releases memory, at most every `every_s` seconds.
 
@@ -49,10 +57,8 @@ class MemoryTrimmer:
         if now_s - self._collected_s >= FULL_COLLECTION_INTERVAL_S:
             self._collected_s = now_s
             gc.unfreeze()
-        gc.collect()
-        gc.freeze()
+        freeze_and_trim()
         if self._libc is not None:
-            self._libc.malloc_trim(0)
             for start, length in clean_mappings(_MAPS.read_text(), COMPILER_LIBRARY):
                 self._libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_DONTNEED)
 
