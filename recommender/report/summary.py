@@ -40,6 +40,10 @@ class Prices:
         return self.violation_hour is not None or self.oom_event is not None
 
 
+USUAL_PRICES = Prices(cpu_core_hour=0.03, memory_gib_hour=0.004)
+"""Taken if none is given: about what general-purpose machines cost on demand, in dollars."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bill:
     """The cost of one policy, in the currency of the prices."""

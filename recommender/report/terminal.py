@@ -24,6 +24,7 @@ from recommender.report.summary import (
     summarise,
     two_decimals,
 )
+from recommender.report.texts import printable, shortened
 from recommender.timelines import BASELINES
 from recommender.units import counted, format_duration
 
@@ -186,19 +187,6 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
         console.print(Text(f"… and {counted(len(result.notes) - _MAX_NOTES, 'more note')} (see --json)."))
     for what, where in written:
         console.print(Text(f"Wrote {what}: {printable(where)}"), soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Escape control characters and line breaks."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
-def shortened(text: str, width: int) -> str:
-    """A long name without its middle: names differ at both ends."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
 def _short_percent(share: float | None) -> str:

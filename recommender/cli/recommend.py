@@ -1,0 +1,105 @@
+"""`phasewise recommend`."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import orjson
+
+from recommender.cli.common import say, source_argument
+from recommender.cli.grouped import grouped, settings_from, settings_of
+from recommender.cli.prices import PRICE_OPTIONS
+from recommender.cli.replaying import DataOptions, Wanted, replay_source
+from recommender.cli.simulated_cluster import ClusterOptions
+from recommender.errors import NotEnoughData
+from recommender.files import write_or_print
+from recommender.records import WorkloadAdvice
+from recommender.report.manifests import API_VERSIONS, FORMATS, NEED_OWNER
+from recommender.report.summary import USUAL_PRICES, Prices
+from recommender.report.terminal import report_console
+from recommender.report.workloads import figures, to_csv, workload_table
+from recommender.simulate.rows import PHASEWISE, STATIC
+from recommender.simulate.workloads import confidence
+from recommender.units import counted
+
+TABLES = ("table", "wide")
+OUTPUTS = (*TABLES, "json", "csv", *FORMATS)
+WIDE = 200
+
+_option = grouped()
+
+
+@click.command("recommend", context_settings={"show_default": True})
+@source_argument(required=False)
+@_option("--workload workloads", str, "Only workloads of this name; may have * and ?. Repeatable.", multiple=True)
+@_option("-o --output output", click.Choice(OUTPUTS), "Format of the answer.", default="table")
+@_option("--low-confidence", bool, "Also write values backed by little (marked *) to manifests.")
+@settings_of("prices", PRICE_OPTIONS, Prices)
+@settings_from("data", DataOptions)
+@settings_from("cluster", ClusterOptions)
+def command(
+    source: tuple[Path, ...],
+    workloads: tuple[str, ...],
+    output: str,
+    low_confidence: bool,
+    prices: Prices,
+    data: DataOptions,
+    cluster: ClusterOptions,
+) -> None:
+    """Say what each workload should request, what that saves a month, and how sure that is.
+
+    SOURCE is a file of usage, as for `phasewise dry-run`.
+
+    \b
+      phasewise recommend usage.parquet
+      phasewise recommend usage.parquet -o yaml
+    """
+    replayed = replay_source(source, data, cluster, Wanted((STATIC, PHASEWISE)))
+    advice = chosen(replayed.result.workloads, workloads)
+    prices = prices if prices.any_given else USUAL_PRICES
+    for note in replayed.result.notes:
+        say(f"note: {note}")
+    if output in TABLES:
+        console = report_console()
+        wide = output == "wide"
+        console.width = max(console.width, WIDE) if wide else console.width
+        console.print(workload_table(advice, prices, wide=wide))
+    elif output == "json":
+        rows = [figures(one, prices) for one in advice]
+        write_or_print("-", orjson.dumps({"schema": 1, "workloads": rows}, option=orjson.OPT_INDENT_2) + b"\n")
+    elif output == "csv":
+        write_or_print("-", to_csv(advice, prices).encode())
+    else:
+        write_or_print("-", FORMATS[output](_writable(advice, output, low_confidence=low_confidence)).encode())
+
+
+def chosen(advice: Sequence[WorkloadAdvice], names: Sequence[str]) -> list[WorkloadAdvice]:
+    """Those that match one of the names, all without names; `NotEnoughData` if none does."""
+    found = [
+        one
+        for one in advice
+        if not names or any(fnmatch.fnmatchcase(text, name) for name in names for text in (one.workload, one.name))
+    ]
+    if not found and names:
+        known = ", ".join(sorted({one.name for one in advice})[:12])
+        raise NotEnoughData(f"no workload is called {' or '.join(names)}. There are: {known}.")
+    return found
+
+
+def _writable(advice: Sequence[WorkloadAdvice], output: str, *, low_confidence: bool) -> list[WorkloadAdvice]:
+    """What goes into a manifest; what does not is said."""
+    kept = [one for one in advice if low_confidence or confidence(one) != "low"]
+    if len(kept) < len(advice):
+        say(f"left out: {counted(len(advice) - len(kept), 'value')} backed by little; --low-confidence writes them too")
+    if output not in NEED_OWNER:
+        return kept
+    patched = [one for one in kept if one.owner.partition("/")[0] in API_VERSIONS]
+    if len(patched) < len(kept):
+        say(
+            f"left out: {counted(len(kept) - len(patched), 'workload')} whose kind is unknown or not one of "
+            f"{', '.join(API_VERSIONS)}: a column owner (Deployment/web) names it; -o yaml writes them all"
+        )
+    return patched
