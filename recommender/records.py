@@ -345,8 +345,11 @@ class WorkloadAdvice:
 
     @property
     def kill_chance(self) -> float:
-        """Upper bound of the chance that the next run is killed: it is as likely as each of the others to need most."""
-        return (self.killed_runs + 1) / (self.runs + 1)
+        """Upper bound of the chance that the next run is killed: it is as likely as each of the others to need most.
+
+        Each day of runs that last longer counts as one.
+        """
+        return (self.killed_runs + 1) / (max(self.runs, int(self.hours / 24.0)) + 1)
 
     @property
     def lowers_memory(self) -> bool:

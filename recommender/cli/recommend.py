@@ -17,7 +17,7 @@ from recommender.cli.simulated_cluster import ClusterOptions
 from recommender.errors import NotEnoughData
 from recommender.files import write_or_print
 from recommender.records import WorkloadAdvice
-from recommender.report.manifests import API_VERSIONS, FORMATS, NEED_OWNER
+from recommender.report.manifests import FORMATS, KINDS
 from recommender.report.summary import USUAL_PRICES, Prices
 from recommender.report.terminal import report_console
 from recommender.report.workloads import figures, to_csv, workload_table
@@ -66,7 +66,7 @@ def command(
         console = report_console()
         wide = output == "wide"
         console.width = max(console.width, WIDE) if wide else console.width
-        console.print(workload_table(advice, prices, wide=wide))
+        console.print(workload_table(advice, prices, console.width, wide=wide))
     elif output == "json":
         rows = [figures(one, prices) for one in advice]
         write_or_print("-", orjson.dumps({"schema": 1, "workloads": rows}, option=orjson.OPT_INDENT_2) + b"\n")
@@ -94,12 +94,12 @@ def _writable(advice: Sequence[WorkloadAdvice], output: str, *, low_confidence: 
     kept = [one for one in advice if low_confidence or confidence(one) != "low"]
     if len(kept) < len(advice):
         say(f"left out: {counted(len(advice) - len(kept), 'value')} backed by little; --low-confidence writes them too")
-    if output not in NEED_OWNER:
+    if output not in KINDS:
         return kept
-    patched = [one for one in kept if one.owner.partition("/")[0] in API_VERSIONS]
-    if len(patched) < len(kept):
+    changed = [one for one in kept if one.owner.partition("/")[0] in KINDS[output]]
+    if len(changed) < len(kept):
         say(
-            f"left out: {counted(len(kept) - len(patched), 'workload')} whose kind is unknown or not one of "
-            f"{', '.join(API_VERSIONS)}: a column owner (Deployment/web) names it; -o yaml writes them all"
+            f"left out: {counted(len(kept) - len(changed), 'workload')} whose kind is unknown or not one of "
+            f"{', '.join(KINDS[output])}: a column owner (Deployment/web) names it; -o yaml has them all"
         )
-    return patched
+    return changed

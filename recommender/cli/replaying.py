@@ -25,7 +25,7 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import NEED_MODEL
-from recommender.records import CPU, Progress, ReplayResult, UsageSeries
+from recommender.records import Progress, ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
@@ -153,9 +153,7 @@ def replay_source(source: Sequence[Path], data: DataOptions, cluster: ClusterOpt
                 played=played.containers,
             )
         of_ours = {name: rows[PHASEWISE] for name, rows in played.containers.items() if PHASEWISE in rows}
-        workloads = workload_advice(
-            series, of_ours, earlier, options, rules, engine.rails.target_violation[CPU], played.next_bytes
-        )
+        workloads = workload_advice(series, of_ours, earlier, options, rules, played.next_bytes)
         notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *history_notes, *simulation_notes)
         notes += (*mismatch_notes(model, result.step_s, result.cycle_s), *result.notes)
         return Replayed(replace(result, notes=notes, workloads=workloads), planner.any_model(), series)

@@ -1,4 +1,4 @@
-"""Recommended requests as manifests: fragments, patches, a kustomization, values of a chart, and a diff."""
+"""Requests to write instead, as manifests: fragments, patches, a kustomization, values of a chart, and a diff."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ API_VERSIONS = {
 }
 """Kinds whose manifests we know how to change."""
 
-UNPATCHABLE = ("Job",)
-"""Their pod template cannot be changed once they exist, but before."""
-
 
 def quantities(amounts: Amounts) -> dict[str, str]:
-    """CPU and memory as quantities, rounded up to millicores and MiB; what is NaN is left out."""
+    """CPU and memory as quantities, rounded up to millicores and MiB; NaN and infinity, for none, are left out."""
     cpu_cores, memory_bytes = amounts
     found = {}
-    if not math.isnan(cpu_cores):
+    if math.isfinite(cpu_cores):
         millicores = math.ceil(round(cpu_cores * 1000.0, 6))
         found["cpu"] = str(millicores // 1000) if millicores % 1000 == 0 else f"{millicores}m"
-    if not math.isnan(memory_bytes):
+    if math.isfinite(memory_bytes):
         found["memory"] = f"{math.ceil(memory_bytes / BYTES_PER_MIB)}Mi"
     return found
 
@@ -67,8 +64,19 @@ def _document(advice: WorkloadAdvice) -> dict[str, Any]:
     return {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
 
 
+class _Blocks(yaml.SafeDumper):  # type: ignore[misc]  # the library has no types
+    """Writes texts of several lines as blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Blocks.add_representer(str, _text)
+
+
 def _dumped(document: object) -> str:
-    return yaml.safe_dump(document, sort_keys=False, width=1000)
+    return str(yaml.dump(document, Dumper=_Blocks, sort_keys=False, width=1000))
 
 
 def as_yaml(workloads: Sequence[WorkloadAdvice]) -> str:
@@ -82,7 +90,7 @@ def as_yaml(workloads: Sequence[WorkloadAdvice]) -> str:
 
 
 def as_patches(workloads: Sequence[WorkloadAdvice]) -> str:
-    """Documents for `kubectl apply --server-side`, which change nothing but these fields."""
+    """Documents for `kubectl apply --server-side --force-conflicts`, which change nothing but these fields."""
     return "---\n".join(f"{_why(one)}\n{_dumped(_document(one))}" for one in workloads)
 
 
@@ -93,17 +101,7 @@ def as_kustomization(workloads: Sequence[WorkloadAdvice]) -> str:
         target = {"kind": document["kind"], **document["metadata"]}
         patches.append({"target": target, "patch": _dumped(document)})
     head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "patches": patches}
-    return "\n".join(map(_why, workloads)) + "\n" + yaml.dump(head, Dumper=_Blocks, sort_keys=False, width=1000)
-
-
-class _Blocks(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
-
-
-_Blocks.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+    return "\n".join(map(_why, workloads)) + "\n" + _dumped(head)
 
 
 def as_values(workloads: Sequence[WorkloadAdvice]) -> str:
@@ -119,14 +117,11 @@ def as_values(workloads: Sequence[WorkloadAdvice]) -> str:
 
 def as_diff(workloads: Sequence[WorkloadAdvice]) -> str:
     """A unified diff of the `resources` of each container."""
-    parts = []
+    parts: list[str] = []
     for one in workloads:
-        limits = quantities(one.limits) if all(map(math.isfinite, one.limits)) else {}
-        before: dict[str, Any] = {"requests": quantities(one.now)}
-        after = resources(one)
+        before, after = {"requests": quantities(one.now)}, resources(one)
         if "limits" in after:
-            known = quantities(tuple(v if math.isfinite(v) else math.nan for v in one.limits))  # type: ignore[arg-type]
-            before["limits"] = known or limits
+            before["limits"] = quantities(one.limits)
         lines = difflib.unified_diff(
             _dumped({"resources": before}).splitlines(),
             _dumped({"resources": after}).splitlines(),
@@ -146,4 +141,5 @@ FORMATS: Mapping[str, Callable[[Sequence[WorkloadAdvice]], str]] = {
     "helm-values": as_values,
     "diff": as_diff,
 }
-NEED_OWNER = ("patch", "kustomize")
+KINDS = {"kustomize": tuple(API_VERSIONS), "patch": tuple(kind for kind in API_VERSIONS if kind != "Job")}
+"""Kinds that these formats can change: the pod template of a Job stays as it was created."""

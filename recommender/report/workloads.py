@@ -21,8 +21,8 @@ from recommender.simulate.workloads import HOURS_PER_MONTH, confidence
 from recommender.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 
 DASH = "–"
-WIDTH_OF_ALL = 132
-"""Columns of a terminal that hold the wide table."""
+_WIDTH_OF_NUMBERS = {False: 76, True: 132}
+"""Columns of a terminal that all but the names take, of the table and of the wide one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ def mark(advice: WorkloadAdvice) -> str:
 
 COLUMNS: Sequence[Column] = (
     Column("CPU\nnow", lambda one, _: amounts_words(one.now)[CPU]),
-    Column("CPU\nadvised", lambda one, _: amounts_words(one.recommended)[CPU]),
+    Column("CPU\nnew", lambda one, _: amounts_words(one.recommended)[CPU]),
     Column("CPU by\nphases", lambda one, _: _range(one, CPU)),
-    Column("memory\nnow", lambda one, _: amounts_words(one.now)[MEMORY]),
-    Column("memory\nadvised", lambda one, _: amounts_words(one.recommended)[MEMORY]),
-    Column("memory\nby phases", lambda one, _: _range(one, MEMORY), wide=True),
-    Column("saved a\nmonth", lambda one, prices: number(_or_none(money_a_month(one.saved, prices)))),
+    Column("mem.\nnow", lambda one, _: amounts_words(one.now)[MEMORY]),
+    Column("mem.\nnew", lambda one, _: amounts_words(one.recommended)[MEMORY]),
+    Column("memory by\nphases", lambda one, _: _range(one, MEMORY), wide=True),
+    Column("saved/\nmonth", lambda one, prices: number(_or_none(money_a_month(one.saved, prices)))),
     Column(
-        "same, by\nphases",
+        "by\nphases",
         lambda one, prices: number(_or_none(money_a_month(one.saved_by_phases, prices))),
         wide=True,
     ),
@@ -98,9 +98,9 @@ def _or_none(value: float) -> float | None:
 
 
 def workload_table(
-    workloads: Sequence[WorkloadAdvice], prices: Prices, *, wide: bool = False, most: int | None = None
+    workloads: Sequence[WorkloadAdvice], prices: Prices, width: int, *, wide: bool = False, most: int | None = None
 ) -> RenderableType:
-    """The table, and what its columns mean; `most`: how many rows at most, and a line on the others."""
+    """The table in so many columns of a terminal, and what it means; `most`: so many rows, and a line on the others."""
     table = Table(
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold",
     )  # fmt: skip
@@ -110,7 +110,7 @@ def workload_table(
         table.add_column(column.header, justify="right", no_wrap=True)
     shown = workloads[:most]
     for one in shown:
-        name = shortened(printable(one.name), 60 if wide else 34) + mark(one)
+        name = shortened(printable(one.name), max(12, width - _WIDTH_OF_NUMBERS[wide] - 2)) + mark(one)
         table.add_row(Text(name), *(Text(column.cell(one, prices)) for column in columns))
     lines: list[RenderableType] = [table]
     if len(workloads) > len(shown):
@@ -122,8 +122,8 @@ def workload_table(
 
 
 LEGEND = (
-    "advised: one request for the whole run. by phases: what Phasewise has in force in turn. time short: samples above "
-    "1.05 x the CPU advised, in all recorded runs. killed: bound of the chance that the next run outgrows the memory. "
+    "new: one request for the whole run. by phases: what Phasewise has in force in turn. time short: samples above "
+    "1.05 x the new CPU, in all recorded runs. killed: bound of the chance that the next run outgrows the memory. "
     "In money at {cpu} per core-hour and {memory} per GiB-hour."
 )
 

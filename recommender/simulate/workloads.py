@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from recommender.engine.options import RailOptions
 from recommender.judging import ClusterRules, ReplayOptions, durations_s
 from recommender.policies.evidence import is_light
 from recommender.policies.memory_runs import MIN_RUNS, MIN_RUNS_OF_LIMIT
@@ -37,6 +38,9 @@ HOURS_PER_MONTH = 730.0
 HOURS_OF_SOME, HOURS_OF_MUCH = 24.0, 168.0
 """Recorded hours that count as much as three runs and as six: a day and a week hold what a service repeats."""
 
+TARGET_SHORT = RailOptions().target_violation[CPU]
+"""Share of samples that may be short of CPU with one request for the whole run, as by phases."""
+
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _GENERATED = re.compile(rf"(-{_RANDOM}{{6,10}})?-{_RANDOM}{{5}}$|-\d+$")
 """What a controller appends to its name in the names of its pods."""
@@ -48,14 +52,12 @@ def workload_advice(
     history: Sequence[UsageSeries],
     options: ReplayOptions,
     rules: ClusterRules,
-    target_violation: float,
     next_bytes: Mapping[str, float],
 ) -> tuple[WorkloadAdvice, ...]:
     """Advice for each workload, those that save most CPU first.
 
     `played`: by container, what the recommender had in force. `history`: earlier runs, which count as evidence.
-    `target_violation`: share of samples that may be short of CPU. `next_bytes`: by container, memory that the next run
-    like it would be given at its start, where that is known.
+    `next_bytes`: by container, memory that the next run like it would be given at its start, where that is known.
     """
     of_workload = _by_workload(judgeable_traces([one for one in series if one.container in played], options))
     earlier = _by_workload(judgeable_traces(history, options))
@@ -64,9 +66,11 @@ def workload_advice(
     found = []
     for name, traces in of_workload.items():
         runs = [*earlier.get(name, []), *traces]
-        levels = _levels([(trace, played[trace.series.container]) for trace in traces])
-        memory_bytes = next_bytes.get(traces[-1].series.container, float(levels[:, MEMORY].max()))
-        cpu_cores = _least_sufficient(runs, levels[:, CPU], target_violation)
+        of_runs = [(trace, played[trace.series.container]) for trace in traces]
+        levels = _levels(of_runs, lately=True)
+        memory_bytes = next_bytes.get(traces[-1].series.container, float(levels[MEMORY].max()))
+        candidates = np.append(_levels(of_runs, lately=False)[CPU], traces[-1].declared[-1, CPU])
+        cpu_cores = _least_sufficient(runs, candidates)
         found.append(_advice(name, runs, traces, played, (cpu_cores, memory_bytes), levels, rules, float(span_s)))
     return tuple(sorted(found, key=lambda one: (-np.nan_to_num(one.saved[CPU]), one.name)))
 
@@ -96,7 +100,7 @@ def _advice(
     traces: Sequence[Trace],
     played: Mapping[str, Played],
     amounts: Amounts,
-    levels: FloatArray,
+    levels: tuple[FloatArray, FloatArray],
     rules: ClusterRules,
     span_s: float,
 ) -> WorkloadAdvice:
@@ -122,8 +126,8 @@ def _advice(
         owner=last.owner or "",
         now=now,
         recommended=amounts,
-        lowest=amounts_of(levels.min(axis=0)),
-        highest=amounts_of(levels.max(axis=0)),
+        lowest=(float(levels[CPU].min()), float(levels[MEMORY].min())),
+        highest=(float(levels[CPU].max()), float(levels[MEMORY].max())),
         saved=tuple((before - after) * at_a_time for before, after in zip(now, amounts, strict=True)),  # type: ignore[arg-type]
         saved_by_phases=tuple((before - after) * at_a_time for before, after in zip(now, mean, strict=True)),  # type: ignore[arg-type]
         short_share=tally.violations[CPU] / tally.samples,
@@ -134,35 +138,43 @@ def _advice(
     )
 
 
-def _levels(runs: Sequence[tuple[Trace, Played]]) -> FloatArray:
-    """float64 (m, 2): what was in force in the later half of these runs, which knew most, after the first change.
+def _levels(runs: Sequence[tuple[Trace, Played]], *, lately: bool) -> tuple[FloatArray, FloatArray]:
+    """Cores and bytes that were in force, in all that is recorded of these runs or in its later half, when most was
+    known; runs shorter than that half count as a whole.
 
-    Of a run that has not ended it is its later half; what was declared counts only where nothing changed it.
+    What a run began with counts only where nothing changed it.
     """
-    found = []
-    for trace, one in runs[len(runs) // 2 :]:
+    first_s = min(trace.series.timestamps[0] for trace, _ in runs)
+    last_s = max(trace.series.timestamps[-1] for trace, _ in runs)
+    half_s = (first_s + last_s) / 2 if lately else -np.inf
+    found: tuple[list[FloatArray], list[FloatArray]] = [], []
+    for trace, one in runs:
+        begins_s, ends_s = trace.series.timestamps[[0, -1]].tolist()
+        if ends_s < half_s:
+            continue
+        since_s = begins_s if ends_s - begins_s < last_s - half_s else half_s
         times_s, amounts = one.decisions
-        first_s, last_s = trace.series.timestamps[[0, -1]].tolist()
-        since_s = first_s if trace.series.facts.ended and len(runs) > 1 else (first_s + last_s) / 2
-        until_s = np.append(times_s[1:], last_s + 1)
-        counts = until_s > since_s
-        if len(times_s) > 1 and (amounts[0] == trace.declared[trace.first]).all():
-            counts[0] = False
-        found.append(amounts[counts])
-    return np.concatenate(found)
+        late = np.append(times_s[1:], ends_s + 1) > since_s
+        for levels, of_resource, declared in zip(found, amounts.T, trace.declared[trace.first], strict=True):
+            changed = np.logical_or.accumulate(of_resource != declared)
+            levels.append(of_resource[late & changed] if (late & changed).any() else of_resource[late])
+    return np.concatenate(found[CPU]), np.concatenate(found[MEMORY])
 
 
-def _least_sufficient(runs: Sequence[Trace], levels_cores: FloatArray, target_violation: float) -> float:
-    """The smallest of these levels at which no more of all samples are short than accepted; else the largest."""
+def _least_sufficient(runs: Sequence[Trace], levels_cores: FloatArray) -> float:
+    """The smallest of these levels, NaN for none, that leaves no more samples short than accepted; else the largest."""
     used = np.sort(np.concatenate([trace.series.usage[judged_samples(trace), CPU] for trace in runs]))
-    levels = np.unique(levels_cores)
+    levels = np.unique(levels_cores[~np.isnan(levels_cores)])
     short = 1.0 - np.searchsorted(used, levels * VIOLATION_TOLERANCE, side="right") / len(used)
-    enough = np.flatnonzero(short <= target_violation)
+    enough = np.flatnonzero(short <= TARGET_SHORT)
     return float(levels[enough[0] if len(enough) else -1])
 
 
 def confidence(advice: WorkloadAdvice) -> str:
-    """How much backs a value: `low` for fewer runs than a class needs for a bound and less than a day."""
+    """How much backs a value: `low` for fewer runs than a class needs for a bound and less than a day, and where no
+    level sufficed."""
+    if advice.short_share > TARGET_SHORT:
+        return "low"
     if advice.runs >= MIN_RUNS_OF_LIMIT or advice.hours >= HOURS_OF_MUCH:
         return "high"
     return "medium" if advice.runs >= MIN_RUNS or advice.hours >= HOURS_OF_SOME else "low"

@@ -45,7 +45,7 @@ def advised(
 ) -> WorkloadAdvice:
     played = {one.container: in_force(one, levels) for one, levels in runs}
     following = {} if next_gib is None else {one.container: next_gib * GIB for one, _ in runs}
-    (advice,) = workload_advice([one for one, _ in runs], played, [], OPTIONS, RULES, 0.05, following)
+    (advice,) = workload_advice([one for one, _ in runs], played, [], OPTIONS, RULES, following)
     return advice
 
 
