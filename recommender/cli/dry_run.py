@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from recommender import __version__
-from recommender.cli.common import FILE, check_parquet_target, comma_list, source_argument
+from recommender.cli.common import FILE, check_parquet_target, comma_list, shows, source_argument
+from recommender.cli.fetching import FETCH_OPTIONS, Fetch, make_fetch, usage_files
 from recommender.cli.grouped import grouped, settings_from, settings_of
 from recommender.cli.prices import HARM_OPTIONS, PRICE_OPTIONS
-from recommender.cli.replaying import DataOptions, Replayed, Wanted, replay_source
+from recommender.cli.replaying import DATA_OPTIONS, DataOptions, Replayed, Wanted, replay_source
 from recommender.cli.simulated_cluster import ClusterOptions
 from recommender.files import atomic_write_bytes, check_target, write_or_print
 from recommender.model import PhaseModel
@@ -54,12 +55,16 @@ def make_outputs(
     return {what: path for what, path in given.items() if path is not None}
 
 
+@shows(
+    "--prometheus", "--since", "-n", "--map", "--model", "--history", "--policies", "--html", "--json", "--cpu-price"
+)
 @click.command("dry-run", context_settings={"show_default": True})
 @source_argument(required=False)
-@settings_from("data", DataOptions)
+@settings_of("data", DATA_OPTIONS, DataOptions)
 @_option("--policies", str, POLICIES_HELP)
 @settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
 @settings_of("prices", (*PRICE_OPTIONS, *HARM_OPTIONS), Prices)
+@settings_of("fetch", FETCH_OPTIONS, make_fetch)
 @settings_from("cluster", ClusterOptions)
 def command(
     source: tuple[Path, ...],
@@ -67,6 +72,7 @@ def command(
     policies: str | None,
     outputs: Outputs,
     prices: Prices,
+    fetch: Fetch,
     cluster: ClusterOptions,
 ) -> None:
     """Replay recorded metrics and report the savings, violations and OOM kills of each policy.
@@ -79,6 +85,7 @@ def command(
 
     \b
       phasewise dry-run --html report.html
+      phasewise dry-run --prometheus http://localhost:9090 --since 7d
       phasewise dry-run export/ --cycle 5m --cpu-price 0.03 --memory-price 0.004
       phasewise dry-run export.csv --map cpu_cores=cpu:millicores --map memory_bytes=rss:MiB --json - | jq .policies
     """
@@ -92,7 +99,8 @@ def command(
         decisions=Path(outputs["decisions"]) if "decisions" in outputs else None,
         outputs=tuple(outputs.values()),
     )
-    _report(replay_source(source, data, cluster, wanted), outputs, prices)
+    with usage_files(source, fetch) as files:
+        _report(replay_source(files, data, cluster, wanted), outputs, prices)
 
 
 def _check_targets(outputs: Outputs) -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 import click
 import orjson
 
-from recommender.cli.common import say, source_argument
-from recommender.cli.grouped import grouped, settings_from, settings_of
+from recommender.cli.common import map_option, say, shows, source_argument
+from recommender.cli.fetching import FETCH_OPTIONS, FIND_OPTIONS, Fetch, make_fetch, usage_files
+from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prices import PRICE_OPTIONS
-from recommender.cli.replaying import DataOptions, Wanted, replay_source
-from recommender.cli.simulated_cluster import ClusterOptions
+from recommender.cli.replaying import HISTORY_OPTION, MODEL_OPTION, DataOptions, Wanted, replay_source
+from recommender.cli.simulated_cluster import AS_INSTALLED
 from recommender.errors import NotEnoughData
 from recommender.files import write_or_print
+from recommender.model import BUNDLED
 from recommender.records import WorkloadAdvice
 from recommender.report.manifests import FORMATS, KINDS
 from recommender.report.summary import USUAL_PRICES, Prices
@@ -32,14 +34,17 @@ WIDE = 200
 _option = grouped()
 
 
+@shows(
+    "--prometheus", "--since", "-n", "--workload", "-o", "--low-confidence", "--cpu-price", "--memory-price", "--map"
+)
 @click.command("recommend", context_settings={"show_default": True})
 @source_argument(required=False)
 @_option("--workload workloads", str, "Only workloads of this name; may have * and ?. Repeatable.", multiple=True)
 @_option("-o --output output", click.Choice(OUTPUTS), "Format of the answer.", default="table")
 @_option("--low-confidence", bool, "Also write values backed by little (marked *) to manifests.")
 @settings_of("prices", PRICE_OPTIONS, Prices)
-@settings_from("data", DataOptions)
-@settings_from("cluster", ClusterOptions)
+@settings_of("data", (MODEL_OPTION, map_option, HISTORY_OPTION), DataOptions)
+@settings_of("fetch", (*FETCH_OPTIONS, *FIND_OPTIONS), make_fetch)
 def command(
     source: tuple[Path, ...],
     workloads: tuple[str, ...],
@@ -47,17 +52,23 @@ def command(
     low_confidence: bool,
     prices: Prices,
     data: DataOptions,
-    cluster: ClusterOptions,
+    fetch: Fetch,
 ) -> None:
     """Say what each workload should request, what that saves a month, and how sure that is.
 
-    SOURCE is a file of usage, as for `phasewise dry-run`.
+    Usage comes from the cluster's Prometheus, which is found by the labels of its Service, or from --prometheus, or
+    from SOURCE: files as for `phasewise dry-run`, or the word `bundled` for the recordings that ship with Phasewise.
+    Nothing is changed in the cluster.
 
     \b
-      phasewise recommend usage.parquet
-      phasewise recommend usage.parquet -o yaml
+      phasewise recommend -n training
+      phasewise recommend --prometheus http://localhost:9090 --since 14d -o wide
+      phasewise recommend usage.csv -o yaml
+      phasewise recommend -o patch | kubectl apply --server-side --force-conflicts -f -
     """
-    replayed = replay_source(source, data, cluster, Wanted((STATIC, PHASEWISE)))
+    bundled = [str(path) for path in source] == [BUNDLED]
+    with usage_files(() if bundled else source, fetch, finds=not bundled) as files:
+        replayed = replay_source(files, data, AS_INSTALLED, Wanted((STATIC, PHASEWISE)))
     advice = chosen(replayed.result.workloads, workloads)
     prices = prices if prices.any_given else USUAL_PRICES
     for note in replayed.result.notes:

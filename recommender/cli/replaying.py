@@ -15,8 +15,18 @@ from pathlib import Path
 import click
 
 from recommender import model as models
-from recommender.cli.common import DURATION, FILE, SEED, STEP, Parsed, WholeRange, progress_bar, refuse_overwriting, say
-from recommender.cli.grouped import setting
+from recommender.cli.common import (
+    DURATION,
+    FILE,
+    SEED,
+    STEP,
+    WholeRange,
+    map_option,
+    progress_bar,
+    refuse_overwriting,
+    say,
+)
+from recommender.cli.grouped import grouped
 from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
@@ -31,7 +41,7 @@ from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
 from recommender.simulate.workloads import workload_advice
 from recommender.sources.files import ReadOptions, open_source
-from recommender.sources.mapping import ColumnMap, parse_map
+from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 from recommender.units import format_memory
@@ -39,45 +49,45 @@ from recommender.units import format_memory
 BYTES_PER_CELL = 300
 """Upper bound of memory per grid cell: all series are in memory, with the results of one policy after the other."""
 
-_option = setting()
+_option = grouped()
+
+MODEL_OPTION = _option(
+    "--model model_name", str, "Model folder or `bundled`. Default: models cross-fitted on SOURCE by container."
+)
+HISTORY_OPTION = _option(
+    "--history",
+    FILE,
+    "Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
+    "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
+    multiple=True,
+)
+
+DATA_OPTIONS = (
+    MODEL_OPTION,
+    _option("--cycle cycle_s", DURATION, "Time between decisions. Default: 10m; for the bundled data 30s."),
+    _option("--cycle-samples", click.IntRange(1, MAX_CYCLE_SAMPLES), "The cycle in samples, instead of --cycle."),
+    _option("--step step_s", STEP, "Grid step. Default: the median interval. `none`: samples as they are."),
+    map_option,
+    _option("--sample", WholeRange(1), "Replay only N containers, chosen by a hash of their names."),
+    HISTORY_OPTION,
+    _option("--jobs", WholeRange(0), "Processes for training if no --model is given; 0: one per core.", default=1),
+    _option("--seed", SEED, "Seed of the cross-fitted models.", default=0),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DataOptions:
-    """Which data are replayed, in which steps, and with which model."""
+    """How the data are read, and the model that they are replayed with: the values of `DATA_OPTIONS`."""
 
-    model_name: str | None = _option(
-        "--model", str, "Model folder or `bundled`. Default: models cross-fitted on SOURCE by container."
-    )
-    cycle_s: float | None = _option(
-        "--cycle", DURATION, "Time between decisions. Default: 10m; for the bundled data 30s."
-    )
-    cycle_samples: int | None = _option(
-        "--cycle-samples", click.IntRange(1, MAX_CYCLE_SAMPLES), "The cycle in samples, instead of --cycle."
-    )
-    step_s: float | None = _option(
-        "--step", STEP, "Grid step. Default: the median interval. `none`: samples as they are."
-    )
-    columns: tuple[ColumnMap, ...] = _option(
-        "--map",
-        Parsed("new=old[:unit]", parse_map),
-        "Read a column under another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
-        multiple=True,
-    )
-    sample: int | None = _option(
-        "--sample", WholeRange(1), "Replay only N containers, chosen by a hash of their names."
-    )
-    history: tuple[Path, ...] = _option(
-        "--history",
-        FILE,
-        "Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
-        "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
-        multiple=True,
-    )
-    jobs: int = _option(
-        "--jobs", WholeRange(0), "Processes for training if no --model is given; 0: one per core.", default=1
-    )
-    seed: int = _option("--seed", SEED, "Seed of the cross-fitted models.", default=0)
+    model_name: str | None = None
+    cycle_s: float | None = None
+    cycle_samples: int | None = None
+    step_s: float | None = None
+    columns: tuple[ColumnMap, ...] = ()
+    sample: int | None = None
+    history: tuple[Path, ...] = ()
+    jobs: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.cycle_s is not None and self.cycle_samples is not None:

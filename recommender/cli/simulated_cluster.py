@@ -92,6 +92,19 @@ class ClusterOptions:
         )
 
 
+AS_INSTALLED = ClusterOptions(
+    apply_delay_s=None,
+    apply="in-place",
+    resizes_waiting=False,
+    checkpoint_every_s=None,
+    restart_s=120.0,
+    limits="follow",
+    resizes_per_hour=None,
+    target_kills=DEFAULT_RAILS.target_kills,
+)
+"""The defaults of these options."""
+
+
 def runs_ended_before(
     series: Sequence[UsageSeries], history: Iterable[UsageSeries]
 ) -> tuple[list[UsageSeries], tuple[str, ...]]:
