@@ -22,7 +22,7 @@ from recommender.phases import graph_io
 from recommender.phases.graph import runs_of
 from recommender.policies.registry import POLICIES, check_names
 from recommender.report.figures import to_json, write_csv
-from recommender.report.summary import Prices, summarise
+from recommender.report.summary import USUAL_PRICES, Prices, summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS
@@ -122,7 +122,7 @@ def _report(replayed: Replayed, outputs: Outputs, prices: Prices) -> None:
     try:
         for what, path in outputs.items():
             if what == "JSON":
-                write_or_print(path, to_json(result))
+                write_or_print(path, to_json(result, prices if prices.any_given else USUAL_PRICES))
             elif what == "CSV":
                 write_csv(result, path)
             elif what == "page":
