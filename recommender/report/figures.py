@@ -30,8 +30,9 @@ COLUMNS = (
 def to_json(result: ReplayResult, prices: Prices = USUAL_PRICES) -> bytes:
     """Serialise the dry run as one JSON object.
 
-    Stable keys: schema, step_s, cycle_s, containers, samples, model, workloads (as of `recommend`), and per policy cpu, memory and
-    resizes_per_container_hour; for policies of the simulated cluster also kills, killed_run_share, lost_core_hours,
+    Stable keys: schema, step_s, cycle_s, containers, samples, model, workloads (as `recommend` has them), and per
+    policy cpu, memory and resizes_per_container_hour; for policies of the simulated cluster also kills,
+    killed_run_share, lost_core_hours,
     lost_gib_hours, net_saved_cpu and net_saved_memory. Further keys: left_out, notes, and per policy oracle, resizes
     and each resource's slack, shortage and violations. An undefined ratio (nothing used, judged or declared) is null.
     """

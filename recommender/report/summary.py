@@ -162,8 +162,7 @@ class Summary:
     focus: str  # the policy the report is about: ours, otherwise one that is neither oracle nor baseline
     # What savings are measured against; None if neither `static` nor `histogram` was judged or it is the focus.
     baseline: str | None
-    # In reading order: the baseline, ours and the others, those with kills after those without; then those of the papers
-    # and the oracles.
+    # In reading order: the baseline, ours and the others, those with kills after those without; then those of papers.
     policies: tuple[PolicyRow, ...]
     containers: tuple[ContainerRow, ...]
     prices: Prices

@@ -150,9 +150,7 @@ def _legend(summary: Summary) -> Text:
     if summary.baseline:
         text += f" saved: of what {summary.baseline}, {BASELINES[summary.baseline]}, reserved or lost by kills."
     if summary.of_papers:
-        text += (
-            " Research policies are those of papers: decisions apply at once, and a kill is counted but costs nothing."
-        )
+        text += " Research policies are those of papers: they apply at once, and their kills cost nothing."
     if any(row.oracle for row in summary.policies):
         text += " An oracle knows the future: a bound for comparison, not a real policy."
     return Text(text, style="dim")

@@ -21,15 +21,16 @@ from recommender.simulate.workloads import HOURS_PER_MONTH, confidence
 from recommender.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 
 DASH = "–"
-_WIDTH_OF_NUMBERS = {False: 76, True: 132}
+_WIDTH_OF_NUMBERS = {False: 86, True: 134}
 """Columns of a terminal that all but the names take, of the table and of the wide one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name in CSV and JSON is that of `figures`."""
+    """A column of the table, and the name of the figure by which it is sorted."""
 
     header: str
+    key: str
     cell: Callable[[WorkloadAdvice, Prices], str]
     wide: bool = False  # only in the wide table
 
@@ -72,24 +73,25 @@ def mark(advice: WorkloadAdvice) -> str:
 
 
 COLUMNS: Sequence[Column] = (
-    Column("CPU\nnow", lambda one, _: amounts_words(one.now)[CPU]),
-    Column("CPU\nnew", lambda one, _: amounts_words(one.recommended)[CPU]),
-    Column("CPU by\nphases", lambda one, _: _range(one, CPU)),
-    Column("mem.\nnow", lambda one, _: amounts_words(one.now)[MEMORY]),
-    Column("mem.\nnew", lambda one, _: amounts_words(one.recommended)[MEMORY]),
-    Column("memory by\nphases", lambda one, _: _range(one, MEMORY), wide=True),
-    Column("saved/\nmonth", lambda one, prices: number(_or_none(money_a_month(one.saved, prices)))),
+    Column("CPU\nnow", "now_cpu_cores", lambda one, _: amounts_words(one.now)[CPU]),
+    Column("CPU\nnew", "recommended_cpu_cores", lambda one, _: amounts_words(one.recommended)[CPU]),
+    Column("CPU by\nphases", "highest_cpu_cores", lambda one, _: _range(one, CPU)),
+    Column("mem.\nnow", "now_memory_bytes", lambda one, _: amounts_words(one.now)[MEMORY]),
+    Column("mem.\nnew", "recommended_memory_bytes", lambda one, _: amounts_words(one.recommended)[MEMORY]),
+    Column("memory by\nphases", "highest_memory_bytes", lambda one, _: _range(one, MEMORY), wide=True),
+    Column("saved/\nmonth", "saved_a_month", lambda one, at: number(_or_none(money_a_month(one.saved, at)))),
     Column(
         "by\nphases",
-        lambda one, prices: number(_or_none(money_a_month(one.saved_by_phases, prices))),
+        "saved_by_phases_a_month",
+        lambda one, at: number(_or_none(money_a_month(one.saved_by_phases, at))),
         wide=True,
     ),
-    Column("cores\nsaved", lambda one, _: number(_or_none(one.saved[CPU]))),
-    Column("GiB\nsaved", lambda one, _: number(_or_none(one.saved[MEMORY] / BYTES_PER_GIB))),
-    Column("time\nshort", lambda one, _: percent(one.short_share).replace(" ", "")),
-    Column("killed", lambda one, _: kill_words(one)),
-    Column("backed\nby", lambda one, _: evidence_words(one), wide=True),
-    Column("confi-\ndence", lambda one, _: confidence(one)),
+    Column("cores\nsaved", "saved_cpu_cores", lambda one, _: number(_or_none(one.saved[CPU]))),
+    Column("GiB\nsaved", "saved_memory_bytes", lambda one, _: number(_or_none(one.saved[MEMORY] / BYTES_PER_GIB))),
+    Column("time\nshort", "short_share", lambda one, _: percent(one.short_share).replace(" ", "")),
+    Column("killed", "kill_chance_bound", lambda one, _: kill_words(one)),
+    Column("backed\nby", "runs", lambda one, _: evidence_words(one), wide=True),
+    Column("confi-\ndence", "hours", lambda one, _: confidence(one)),
 )
 
 
@@ -110,12 +112,12 @@ def workload_table(
         table.add_column(column.header, justify="right", no_wrap=True)
     shown = workloads[:most]
     for one in shown:
-        name = shortened(printable(one.name), max(12, width - _WIDTH_OF_NUMBERS[wide] - 2)) + mark(one)
+        name = shortened(printable(one.name), max(12, width - _WIDTH_OF_NUMBERS[wide])) + mark(one)
         table.add_row(Text(name), *(Text(column.cell(one, prices)) for column in columns))
     lines: list[RenderableType] = [table]
     if len(workloads) > len(shown):
         lines.append(Text(f"… and {counted(len(workloads) - len(shown), 'more workload')} (`phasewise recommend`)."))
-    lines += [Text(totals_words(workloads, prices), style="bold"), Text(LEGEND.format(**_price_words(prices)), "dim")]
+    lines += [Text(totals_words(workloads, prices), style="bold"), Text(legend(prices), "dim")]
     if any(confidence(one) == "low" for one in workloads):
         lines.append(Text("* fewer than three runs and less than a day are recorded: look again later.", "dim"))
     return Group(*lines)
@@ -128,8 +130,9 @@ LEGEND = (
 )
 
 
-def _price_words(prices: Prices) -> dict[str, str]:
-    return {"cpu": f"{prices.cpu_core_hour or 0.0:g}", "memory": f"{prices.memory_gib_hour or 0.0:g}"}
+def legend(prices: Prices) -> str:
+    """What the columns mean, and the prices."""
+    return LEGEND.format(cpu=f"{prices.cpu_core_hour or 0.0:g}", memory=f"{prices.memory_gib_hour or 0.0:g}")
 
 
 def totals_words(workloads: Sequence[WorkloadAdvice], prices: Prices) -> str:

@@ -56,7 +56,7 @@ def _sender(
         def send(*options: object) -> list[Asked]:
             server.asked.clear()
             if request.param in ("recommend", "dry-run"):
-                phasewise(request.param, "--prometheus", server.url, "--since", START_S, *options)
+                phasewise(request.param, "--prometheus", server.url, "--since", "1h", *options)
             elif request.param == "export":
                 span = ("--since", START_S, "--until", START_S + 3600, "--retries", 0)
                 phasewise("export", "--prometheus", server.url, *span, "-o", tmp_path / "e.csv", "--restart", *options)
