@@ -119,7 +119,7 @@ def _workloads(workloads: Sequence[WorkloadAdvice], prices: Prices) -> Mapping[s
     ]
     return {
         "workloads": rows,
-        "workload_headers": [column.header.split("\n") for column in COLUMNS],
+        "workload_headers": [column.header.partition("\n")[::2] for column in COLUMNS],
         "workload_totals": totals_words(workloads, prices) if workloads else "",
         "workload_legend": legend(prices),
     }

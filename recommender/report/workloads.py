@@ -21,8 +21,8 @@ from recommender.simulate.workloads import HOURS_PER_MONTH, confidence
 from recommender.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 
 DASH = "–"
-_WIDTH_OF_NUMBERS = {False: 86, True: 134}
-"""Columns of a terminal that all but the names take, of the table and of the wide one."""
+_MIN_WIDTH = 97
+"""Columns of a terminal below which only what to write is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Column:
     header: str
     key: str
     cell: Callable[[WorkloadAdvice, Prices], str]
-    wide: bool = False  # only in the wide table
+    detail: int = 1  # 0 also in narrow terminals, 2 only in the wide table
 
 
 def amounts_words(amounts: Amounts) -> tuple[str, str]:
@@ -73,24 +73,24 @@ def mark(advice: WorkloadAdvice) -> str:
 
 
 COLUMNS: Sequence[Column] = (
-    Column("CPU\nnow", "now_cpu_cores", lambda one, _: amounts_words(one.now)[CPU]),
-    Column("CPU\nnew", "recommended_cpu_cores", lambda one, _: amounts_words(one.recommended)[CPU]),
+    Column("CPU\nnow", "now_cpu_cores", lambda one, _: amounts_words(one.now)[CPU], 0),
+    Column("CPU\nnew", "recommended_cpu_cores", lambda one, _: amounts_words(one.recommended)[CPU], 0),
     Column("CPU by\nphases", "highest_cpu_cores", lambda one, _: _range(one, CPU)),
-    Column("mem.\nnow", "now_memory_bytes", lambda one, _: amounts_words(one.now)[MEMORY]),
-    Column("mem.\nnew", "recommended_memory_bytes", lambda one, _: amounts_words(one.recommended)[MEMORY]),
-    Column("memory by\nphases", "highest_memory_bytes", lambda one, _: _range(one, MEMORY), wide=True),
-    Column("saved/\nmonth", "saved_a_month", lambda one, at: number(_or_none(money_a_month(one.saved, at)))),
+    Column("mem.\nnow", "now_memory_bytes", lambda one, _: amounts_words(one.now)[MEMORY], 0),
+    Column("mem.\nnew", "recommended_memory_bytes", lambda one, _: amounts_words(one.recommended)[MEMORY], 0),
+    Column("memory by\nphases", "highest_memory_bytes", lambda one, _: _range(one, MEMORY), 2),
+    Column("saved/\nmonth", "saved_a_month", lambda one, at: number(_or_none(money_a_month(one.saved, at))), 0),
     Column(
         "by\nphases",
         "saved_by_phases_a_month",
         lambda one, at: number(_or_none(money_a_month(one.saved_by_phases, at))),
-        wide=True,
+        2,
     ),
     Column("cores\nsaved", "saved_cpu_cores", lambda one, _: number(_or_none(one.saved[CPU]))),
     Column("GiB\nsaved", "saved_memory_bytes", lambda one, _: number(_or_none(one.saved[MEMORY] / BYTES_PER_GIB))),
     Column("time\nshort", "short_share", lambda one, _: percent(one.short_share).replace(" ", "")),
     Column("killed", "kill_chance_bound", lambda one, _: kill_words(one)),
-    Column("backed\nby", "runs", lambda one, _: evidence_words(one), wide=True),
+    Column("backed\nby", "runs", lambda one, _: evidence_words(one), 2),
     Column("confi-\ndence", "hours", lambda one, _: confidence(one)),
 )
 
@@ -107,13 +107,17 @@ def workload_table(
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold",
     )  # fmt: skip
     table.add_column("\nworkload", overflow="fold")
-    columns = [column for column in COLUMNS if wide or not column.wide]
+    detail = 2 if wide else int(width >= _MIN_WIDTH)
+    columns = [column for column in COLUMNS if column.detail <= detail]
     for column in columns:
         table.add_column(column.header, justify="right", no_wrap=True)
     shown = workloads[:most]
-    for one in shown:
-        name = shortened(printable(one.name), max(12, width - _WIDTH_OF_NUMBERS[wide])) + mark(one)
-        table.add_row(Text(name), *(Text(column.cell(one, prices)) for column in columns))
+    cells = [[column.cell(one, prices) for column in columns] for one in shown]
+    widths = [max(map(len, (*column.header.split("\n"), *of))) for column, *of in zip(columns, *cells, strict=True)]
+    room = max(12, width - sum(widths) - len(widths) - 1)
+    for one, of_one in zip(shown, cells, strict=True):
+        name = shortened(printable(one.name), room - len(mark(one))) + mark(one)
+        table.add_row(Text(name, no_wrap=True), *map(Text, of_one))
     lines: list[RenderableType] = [table]
     if len(workloads) > len(shown):
         lines.append(Text(f"… and {counted(len(workloads) - len(shown), 'more workload')} (`phasewise recommend`)."))

@@ -20,9 +20,11 @@ UNITS_OF: dict[str, Mapping[str, float]] = {
 }
 """Known units and their factors, of the columns that have one."""
 
+_CPU_CELLS = {**CPU_UNITS, "core": 1.0, "u": 1e-6, "µ": 1e-6, "%": 1e-2}
+_MEMORY_CELLS = {**MEMORY_UNITS, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 QUANTITIES_OF: dict[str, Mapping[str, float]] = {
-    **dict.fromkeys(_CPU_COLUMNS, {**CPU_UNITS, "core": 1.0, "u": 1e-6, "µ": 1e-6, "%": 1e-2}),
-    **dict.fromkeys(_MEMORY_COLUMNS, {**MEMORY_UNITS, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}),
+    **dict.fromkeys(_CPU_COLUMNS, _CPU_CELLS),
+    **dict.fromkeys(_MEMORY_COLUMNS, _MEMORY_CELLS),
 }
 """What may stand after a number in a cell: as Kubernetes, Grafana and others write amounts."""
 

@@ -46,7 +46,7 @@ def test_a_wide_table_that_does_not_tell_is_read_once_the_advice_is_followed(tmp
         "b__csv": "Time,web\n1700000000,1e9\n1700000060,1e9\n",
     }
     files = written(tmp_path, **tables)
-    with pytest.raises(BadInput, match="Name one file cpu.csv and the other memory.csv"):
+    with pytest.raises(BadInput, match=r"Name one file cpu\.csv and the other memory\.csv"):
         read(*files)
     renamed = [files[0].rename(tmp_path / "cpu.csv"), files[1].rename(tmp_path / "memory.csv")]
     assert read(*renamed)["web"].tolist() == [[0.5, 1e9], [0.6, 1e9]]
