@@ -30,7 +30,7 @@ def cluster(request: Asked) -> Reply:
 
 
 QUERIES = {
-    "--namespace": ("ml", 'namespace="ml"'),
+    "-n": ("ml", 'namespace="ml"'),
     "--selector": ('cluster="a"', 'cluster="a"'),
     "--usage-selector": ('job="kubelet"', 'job="kubelet"'),
     "--label": ("pod=pod_name", "pod_name"),

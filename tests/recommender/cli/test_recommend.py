@@ -108,3 +108,73 @@ def test_an_unknown_workload_is_refused_with_those_that_there_are(phasewise: Pha
     ended = phasewise("recommend", usage, "--model", "bundled", "--workload", "bret*")
     assert ended.code == 2
     assert "no workload is called bret*. There are: ml/bert/main, web/shop/app." in ended.err
+
+
+@pytest.mark.option("phasewise recommend", "--cpu-price", "--memory-price")
+def test_prices_are_of_a_core_and_of_a_gib_for_an_hour(phasewise: Phasewise, usage: Path) -> None:
+    """730 hours a month."""
+
+    def saved(*prices: object) -> dict:
+        ended = run(phasewise, usage, "--workload", "bert", "-o", "json", *prices)
+        return orjson.loads(ended.out)["workloads"][0]
+
+    one = saved("--cpu-price", 1)
+    assert one["saved_a_month"] == pytest.approx(730 * one["saved_cpu_cores"])
+    one = saved("--memory-price", 2)
+    assert one["saved_a_month"] == pytest.approx(2 * 730 * one["saved_memory_bytes"] / 2**30)
+
+
+@pytest.mark.option("phasewise recommend", "--history")
+def test_earlier_runs_count_as_evidence(phasewise: Phasewise, usage: Path, tmp_path: Path) -> None:
+    table = pd.read_parquet(usage)
+    last = table.timestamp >= 1_700_000_000 + 3600 * 6
+    table[last].to_parquet(tmp_path / "now.parquet")
+    table[~last].to_parquet(tmp_path / "before.parquet")
+    options = ("--workload", "bert", "-o", "json")
+    alone = orjson.loads(run(phasewise, tmp_path / "now.parquet", *options).out)["workloads"][0]
+    ended = run(phasewise, tmp_path / "now.parquet", *options, "--history", tmp_path / "before.parquet")
+    with_history = orjson.loads(ended.out)["workloads"][0]
+    assert (alone["runs"], with_history["runs"]) == (1, 7)
+    assert with_history["recommended_memory_bytes"] < alone["recommended_memory_bytes"]
+
+
+@pytest.mark.option("phasewise recommend", "--map")
+def test_columns_may_have_other_names(phasewise: Phasewise, usage: Path, tmp_path: Path) -> None:
+    table = pd.read_parquet(usage).rename(columns={"cpu_cores": "usage"})
+    table["usage"] *= 1000
+    table.to_parquet(tmp_path / "other.parquet")
+    ended = run(phasewise, tmp_path / "other.parquet", "--map", "cpu_cores=usage:m", "--workload", "bert", "-o", "csv")
+    assert 1.4 < float(next(csv.DictReader(io.StringIO(ended.out)))["recommended_cpu_cores"]) < 2.0
+
+
+@pytest.mark.option("phasewise recommend", "--model")
+def test_one_container_without_requests_gets_a_recommendation_of_the_bundled_model(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    """There are no others to train on; the policies of papers are no substitute for ours."""
+    rows = [f"{1_700_000_000 + 60 * i},web,{0.2 + 0.01 * (i % 3)},300000000" for i in range(40)]
+    (tmp_path / "one.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n" + "\n".join(rows) + "\n")
+    ended = phasewise("recommend", tmp_path / "one.csv", "-o", "json")
+    assert "the bundled model is used: one container cannot be judged" in ended.err
+    (row,) = orjson.loads(ended.out)["workloads"]
+    assert row["now_cpu_cores"] is None and row["saved_a_month"] is None
+    assert 0.2 < row["recommended_cpu_cores"] < 0.4
+    report = phasewise("dry-run", tmp_path / "one.csv").out
+    assert report.startswith("phasewise would have reserved")
+    assert "phasewise (ours)" in report
+    refused = phasewise("recommend", tmp_path / "one.csv", "--model", tmp_path / "none")
+    assert refused.code == 2 and "none" in refused.err
+
+
+@pytest.mark.option("phasewise recommend", "--help-all")
+@pytest.mark.option("phasewise dry-run", "--help-all")
+@pytest.mark.option("phasewise recommender", "--help-all")
+@pytest.mark.parametrize("command", ["recommend", "dry-run", "recommender"])
+def test_help_shows_the_options_that_people_set_and_help_all_the_rest(phasewise: Phasewise, command: str) -> None:
+    def options(text: str) -> int:
+        return sum(line.lstrip().startswith("-") for line in text.splitlines())
+
+    short, long = phasewise(command, "--help").out, phasewise(command, "--help-all").out
+    assert options(short) <= 12 < options(long)
+    assert f"Show all {options(long)} options" in " ".join(long.split())
+    assert phasewise(command, "--help").out == short
