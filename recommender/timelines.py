@@ -32,10 +32,10 @@ def harm(replay: ContainerReplay, policy: str) -> int:
 
 
 def focus_of(policies: Sequence[str], oracles: Collection[str]) -> str:
-    """The policy a report is about: ours, else one of the simulated cluster that is no baseline, else any other."""
+    """The policy a report is about: ours, else one of the simulated cluster, baselines last, else any other."""
     choices = [name for name in policies if name not in oracles]
     others = [name for name in choices if name not in BASELINES]
-    simulated = [name for name in others if name not in POLICIES]
+    simulated = [name for name in (*others, *reversed(choices)) if name not in POLICIES]
     return next((name for name in ("phasewise",) if name in choices), [*simulated, *others, *choices, *policies][0])
 
 
