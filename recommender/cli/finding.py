@@ -100,17 +100,14 @@ def _forwarded(found: Found, kubeconfig: Path | None, context: str | None) -> It
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
     except OSError as error:
-        raise Misuse(
-            f"{found.title} is not reached from here without kubectl, which is missing. {_GIVE_URL}"
-        ) from error
-    try:
-        line = process.stdout.readline() if process.stdout else ""  # kubectl gives up by itself
-        if (port := _FORWARDING.search(line)) is None:
-            _, said = process.communicate(timeout=10)
-            raise Misuse(
-                f"kubectl could not forward a port to {found.title}: {' '.join(said.split())[:300]} {_GIVE_URL}"
-            )
-        yield int(port[1])
-    finally:
-        process.terminate()
-        process.wait()
+        raise Misuse(f"kubectl, which would forward a port to {found.title}, is missing. {_GIVE_URL}") from error
+    with process:  # closes its pipes, and waits
+        try:
+            line = process.stdout.readline() if process.stdout else ""  # kubectl gives up by itself
+            if (port := _FORWARDING.search(line)) is None:
+                _, said = process.communicate(timeout=10)
+                why = " ".join(said.split())[:300]
+                raise Misuse(f"kubectl could not forward a port to {found.title}: {why} {_GIVE_URL}")
+            yield int(port[1])
+        finally:
+            process.terminate()

@@ -349,7 +349,7 @@ def test_a_replay_that_does_not_fit_in_memory_warns_first(
 ) -> None:
     options = ("dry-run", runs_csv, "--policies", "histogram")
     assert "of memory" not in phasewise(*options).err
-    monkeypatch.setattr("recommender.cli.dry_run.available_memory_bytes", lambda: 1 << 10)
+    monkeypatch.setattr("recommender.cli.replaying.available_memory_bytes", lambda: 1 << 10)
     assert "Ki of memory, and 1Ki are free" in phasewise(*options).err
 
 
