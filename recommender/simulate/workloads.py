@@ -29,7 +29,7 @@ from recommender.records import (
     amounts_of,
 )
 from recommender.simulate.clock import Trace
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.playing import evaluate, judgeable_traces, judged_samples, with_kills
 from recommender.units import SECONDS_PER_HOUR
 
@@ -108,7 +108,7 @@ def _advice(
     now = amounts_of(traces[-1].declared[-1])
     tally, killed = Tally(), 0
     for trace in runs:
-        fixed = Outcome([int(judged_samples(trace)[0])], [amounts])
+        fixed = SimulatedRun([int(judged_samples(trace)[0])], [amounts])
         one = evaluate(trace, with_kills(trace, fixed, rules), rules)
         assert one is not None  # noqa: S101  both amounts are known
         tally += one.tally

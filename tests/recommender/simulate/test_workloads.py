@@ -9,7 +9,7 @@ import pytest
 
 from recommender.judging import ClusterRules, ReplayOptions
 from recommender.records import CPU, MEMORY, Played, UsageSeries, WorkloadAdvice
-from recommender.simulate.in_force import Outcome
+from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.playing import evaluate, judgeable_traces
 from recommender.simulate.workloads import confidence, workload_advice, workload_name
 
@@ -34,7 +34,7 @@ def series(name: str, cpu: list[float], begins_s: int = 0, workload: str | None 
 def in_force(one: UsageSeries, levels: dict[int, tuple[float, float]]) -> Played:
     """These cores and GiB, each from a sample on."""
     (trace,) = judgeable_traces([one], OPTIONS)
-    outcome = Outcome([*levels], [(cores, gib * GIB) for cores, gib in levels.values()])
+    outcome = SimulatedRun([*levels], [(cores, gib * GIB) for cores, gib in levels.values()])
     played = evaluate(trace, outcome, RULES)
     assert played is not None
     return played
