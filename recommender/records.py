@@ -129,9 +129,10 @@ class UsageSeries:
     requests: FloatArray | None = None
     # Further numeric columns by name, float64 (n,), NaN where missing.
     features: Mapping[str, FloatArray] = field(default_factory=dict)
-    # Workload class and node, where known.
+    # Workload class, node, and controller with its kind (`Deployment/web`), where known.
     workload: str | None = None
     node: str | None = None
+    owner: str | None = None
     facts: RunFacts = NO_FACTS  # what the cluster reported of the run
 
     def __len__(self) -> int:
@@ -312,6 +313,50 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadAdvice:
+    """What to request for one container of a workload for its whole run, and what backs it; pairs are cores and bytes,
+    NaN where nothing is declared."""
+
+    # Empty where the data do not tell.
+    namespace: str
+    workload: str
+    container: str
+    owner: str  # controller with its kind: `Deployment/web`
+    now: Amounts  # what its latest run declared
+    recommended: Amounts  # for a whole run
+    # The least and the most that Phasewise had in force, by phases.
+    lowest: Amounts
+    highest: Amounts
+    # Mean cores and bytes less at a time, over all of its containers: with the recommended request, and by phases.
+    saved: Amounts
+    saved_by_phases: Amounts
+    # With the recommended request in all recorded runs: share of samples short of CPU, and runs killed for memory.
+    short_share: float
+    killed_runs: int
+    runs: int
+    hours: float  # recorded, over all runs
+    limits: Amounts = (math.nan, math.nan)  # as declared
+
+    @property
+    def name(self) -> str:
+        """How tables call it: namespace, workload and, unless it has the same name, container."""
+        container = self.container if self.container != self.workload else ""
+        return "/".join(part for part in (self.namespace, self.workload, container) if part)
+
+    @property
+    def kill_chance(self) -> float:
+        """Upper bound of the chance that the next run is killed: it is as likely as each of the others to need most.
+
+        Each day of runs that last longer counts as one.
+        """
+        return (self.killed_runs + 1) / (max(self.runs, int(self.hours / 24.0)) + 1)
+
+    @property
+    def lowers_memory(self) -> bool:
+        return not self.recommended[MEMORY] >= self.now[MEMORY]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayResult:
     """A whole dry run."""
 
@@ -328,6 +373,7 @@ class ReplayResult:
     notes: tuple[str, ...] = ()  # sentences for the reader, such as which policies were left out and why
     # The containers worth plotting: those with the largest savings, then those with the most harm.
     timelines: tuple[Timeline, ...] = ()
+    workloads: tuple[WorkloadAdvice, ...] = ()  # those that save most first; empty if `phasewise` was not replayed
 
     def totals(self) -> dict[str, Tally]:
         """The tally of each policy summed over all containers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 
+from recommender.policies.registry import POLICIES
 from recommender.records import CPU, MEMORY, ContainerReplay, Tally, Timeline
 from recommender.units import BYTES_PER_GIB
 
@@ -31,10 +32,11 @@ def harm(replay: ContainerReplay, policy: str) -> int:
 
 
 def focus_of(policies: Sequence[str], oracles: Collection[str]) -> str:
-    """The policy a report is about: ours, else one that is neither oracle nor baseline, else any."""
+    """The policy a report is about: ours, else one of the simulated cluster, baselines last, else any other."""
     choices = [name for name in policies if name not in oracles]
     others = [name for name in choices if name not in BASELINES]
-    return next((name for name in ("phasewise", "phase.rules") if name in choices), [*others, *choices, *policies][0])
+    simulated = [name for name in (*others, *reversed(choices)) if name not in POLICIES]
+    return next((name for name in ("phasewise",) if name in choices), [*simulated, *others, *choices, *policies][0])
 
 
 def baseline_of(policies: Collection[str]) -> str | None:

@@ -83,6 +83,41 @@ map_option = click.option(
 )
 
 
+def shows(*names: str) -> Callable[[click.Command], click.Command]:
+    """Show only these options in --help: those that people set. --help-all shows all."""
+
+    def decorate(command: click.Command) -> click.Command:
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        assert set(names) <= {name for one in options for name in one.opts}, names  # noqa: S101  one was renamed
+        hidden = [option for option in options if not set(names).intersection(option.opts)]
+        for option in hidden:
+            option.hidden = True
+
+        def show_all(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+            if asked and not ctx.resilient_parsing:
+                with all_shown(ctx.command):
+                    click.echo(ctx.get_help())
+                ctx.exit()
+
+        text = f"Show all {len(options) + 2} options and exit."
+        eager = {"is_flag": True, "is_eager": True, "expose_value": False}
+        command.params.append(click.Option(["--help-all"], help=text, callback=show_all, **eager))
+        return command
+
+    return decorate
+
+
+@contextmanager
+def all_shown(command: click.Command) -> Iterator[None]:
+    """Show all options of a command in its help, for the time of the block."""
+    hidden = [option for option in command.params if isinstance(option, click.Option) and option.hidden]
+    for option in hidden:
+        option.hidden = False
+    yield
+    for option in hidden:
+        option.hidden = True
+
+
 def check_parquet_target(path: str | Path) -> None:
     """Refuse a file that cannot be written, or whose name promises another format than Parquet."""
     if str(path).endswith((".csv", ".csv.gz", ".json")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +10,16 @@ import click
 
 from recommender.cli.common import DURATION, FILE, WholeRange, progress_bar, say
 from recommender.cli.grouped import grouped, settings_of
-from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
+from recommender.cli.prometheus import (
+    ACCESS_OPTIONS,
+    REQUESTS_OPTION,
+    SINCE,
+    UNTIL,
+    USAGE_OPTIONS,
+    make_access,
+    make_usage,
+    time_range,
+)
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import (
@@ -27,7 +35,7 @@ from recommender.sources.export import (
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import counted, format_duration, format_time, parse_duration_s, parse_time_s
+from recommender.units import counted, format_duration, format_time
 
 _option = grouped()
 
@@ -43,10 +51,8 @@ _option = grouped()
     metavar="URL",
 )
 @_option("-o --output", FILE, "File to write; its suffix sets the format: .parquet, .csv or .csv.gz.", required=True)
-@_option(
-    "--since", str, "Start: a duration before --until, or a time (RFC 3339 or unix).", default="7d", show_default=True
-)
-@_option("--until", str, "End: a duration before now, or a time.", show_default="now")
+@_option("--since", str, SINCE, default="7d", show_default=True)
+@_option("--until", str, UNTIL, show_default="now")
 @_option("--step step_s", DURATION, "Sampling interval in whole seconds.", default="15s", show_default=True)
 @settings_of("settings", (*USAGE_OPTIONS, REQUESTS_OPTION), make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
@@ -104,7 +110,7 @@ def command(
     ) as client:
         plan = None if restart else unfinished_plan(output, content)
         if plan is None:
-            start_s, end_s = _range(since, until, time.time())
+            start_s, end_s = time_range(since, until, time.time())
             plan = plan_export(
                 client, settings, content, start_s, end_s, int(step_s), note=lambda text: say(f"note: {text}")
             )
@@ -161,24 +167,3 @@ def _text(value: object) -> str:
     if isinstance(value, dict):
         return ",".join(f"{ours}={theirs}" for ours, theirs in value.items() if theirs)
     return ",".join(value) if isinstance(value, tuple) else str(value or "")
-
-
-def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
-    """Start and end in unix seconds, the end not after now."""
-    end_s = now_s if until is None else min(_moment("--until", until, now_s), now_s)
-    start_s = _moment("--since", since, end_s)
-    if start_s >= end_s:
-        raise Misuse(f"--since {since} is not before --until {until or 'now'}: the range is empty.")
-    return start_s, end_s
-
-
-def _moment(option: str, text: str, before_s: float) -> float:
-    """Unix seconds of a time, or of a duration before `before_s`."""
-    with suppress(Misuse):
-        moment_s = parse_time_s(text)
-        if moment_s >= 1e9:  # as a duration 31 years
-            return moment_s
-    try:
-        return before_s - parse_duration_s(text)
-    except Misuse as error:
-        raise Misuse(f"{option} {text!r}: write a duration such as 7d, or a time such as 2026-05-01T12:00Z.") from error

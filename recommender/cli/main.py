@@ -15,6 +15,7 @@ from recommender.compiling import drop_outdated
 from recommender.errors import Misuse
 
 COMMANDS = {
+    "recommend": ("recommender.cli.recommend", "Say what each workload should request, and what that saves."),
     "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and violated?"),
     "recommender": ("recommender.cli.recommender", "Run the live VPA recommender."),
     "explain": ("recommender.cli.explain", "Show the phases and the forecast behind the recommendation of a VPA."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from recommender.cli.common import DURATION, FILE
@@ -9,9 +10,14 @@ from recommender.cli.grouped import Decorate, grouped
 from recommender.errors import Misuse
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, Labels, UsageSettings
+from recommender.units import parse_duration_s, parse_time_s
 
 _ENVIRONMENT = "PHASEWISE_PROMETHEUS"
 _option = grouped()
+
+SINCE = "Start: a duration before --until, or a time (RFC 3339 or unix)."
+UNTIL = "End: a duration before now, or a time."
+
 _LABELS = ("namespace", "pod", "container", "node", "workload")
 
 
@@ -31,9 +37,14 @@ ACCESS_OPTIONS = (
     _access("--insecure", bool, "Do not verify the server's certificate. Attackers may read the credentials."),
 )
 
+NAMESPACE_OPTION = _option("-n --namespace namespaces", str, "Only this namespace. Repeatable.", multiple=True)
+SELECTOR_OPTION = _option(
+    "--selector", str, "Additional label matchers for all queries: 'cluster=\"x\"'.", default="", show_default=False
+)
+
 USAGE_OPTIONS = (
-    _option("--namespace namespaces", str, "Only this namespace. Repeatable.", multiple=True),
-    _option("--selector", str, "Additional label matchers for all queries: 'cluster=\"x\"'.", default=""),
+    NAMESPACE_OPTION,
+    SELECTOR_OPTION,
     _option("--usage-selector", str, "Additional label matchers for usage only: 'job=\"kubelet\"'.", default=""),
     _option(
         "--label labels",
@@ -81,6 +92,27 @@ def make_usage(
 ) -> UsageSettings:
     named, requests_named = parse_labels("--label", labels), parse_labels("--request-label", request_labels)
     return UsageSettings(tuple(sorted(set(namespaces))), labels=named, request_labels=requests_named, **given)
+
+
+def time_range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
+    """Start and end in unix seconds, the end not after now."""
+    end_s = now_s if until is None else min(_moment("--until", until, now_s), now_s)
+    start_s = _moment("--since", since, end_s)
+    if start_s >= end_s:
+        raise Misuse(f"--since {since} is not before --until {until or 'now'}: the range is empty.")
+    return start_s, end_s
+
+
+def _moment(option: str, text: str, before_s: float) -> float:
+    """Unix seconds of a time, or of a duration before `before_s`."""
+    with suppress(Misuse):
+        moment_s = parse_time_s(text)
+        if moment_s >= 1e9:  # as a duration 31 years
+            return moment_s
+    try:
+        return before_s - parse_duration_s(text)
+    except Misuse as error:
+        raise Misuse(f"{option} {text!r}: write a duration such as 7d, or a time such as 2026-05-01T12:00Z.") from error
 
 
 def parse_labels(option: str, given: tuple[str, ...], allowed: tuple[str, ...] = _LABELS) -> Labels:

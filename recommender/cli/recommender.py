@@ -13,6 +13,7 @@ import click
 from prometheus_client import CollectorRegistry
 
 from recommender import model as models
+from recommender.cli.common import shows
 from recommender.cli.grouped import config_option, grouped, settings_from, settings_of
 from recommender.cli.live_options import (
     AUTO_OPTION,
@@ -77,6 +78,10 @@ long-run interval of a checkpoint."""
 _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 
 
+@shows(
+    "--only-namespace", "--auto", "--publish", "--interval", "--record", "--model", "--prometheus", "--leader-elect",
+    "--config", "--log-level",
+)  # fmt: skip
 @click.command(
     name="recommender",
     cls=UpstreamCommand,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import click
@@ -14,10 +14,10 @@ from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, MemoryLimits, interval_s
-from recommender.records import MEMORY, OOM_EXIT_CODE, Played, Progress, UsageSeries
+from recommender.records import MEMORY, OOM_EXIT_CODE, Progress, UsageSeries
 from recommender.simulate.clock import Trace
 from recommender.simulate.playing import has_no_limit
-from recommender.simulate.rows import PHASEWISE, Cluster, play_rows
+from recommender.simulate.rows import PHASEWISE, Cluster, PlayedRows, play_rows
 from recommender.units import counted, format_duration
 
 DEFAULT_RAILS = RailOptions()
@@ -92,6 +92,19 @@ class ClusterOptions:
         )
 
 
+AS_INSTALLED = ClusterOptions(
+    apply_delay_s=None,
+    apply="in-place",
+    resizes_waiting=False,
+    checkpoint_every_s=None,
+    restart_s=120.0,
+    limits="follow",
+    resizes_per_hour=None,
+    target_kills=DEFAULT_RAILS.target_kills,
+)
+"""The defaults of these options."""
+
+
 def runs_ended_before(
     series: Sequence[UsageSeries], history: Iterable[UsageSeries]
 ) -> tuple[list[UsageSeries], tuple[str, ...]]:
@@ -113,14 +126,14 @@ def runs_ended_before(
 
 def simulated_policies(
     names: Sequence[str], series: Sequence[UsageSeries], cluster: Callable[[float], Cluster], progress: Progress
-) -> tuple[Mapping[str, Mapping[str, Played]], tuple[str, ...]]:
-    """Results by policy and container in the simulated cluster that `cluster` makes for a step in seconds; notes."""
+) -> tuple[PlayedRows, tuple[str, ...]]:
+    """Results in the simulated cluster that `cluster` makes for a step in seconds, and notes."""
     if not names:
-        return {}, ()
+        return PlayedRows(), ()
     steps = Counter(interval_s(one) for one in series)
     step_s = min(steps, key=lambda step: (-steps[step], step))
     simulated = cluster(step_s)
-    found, problems = play_rows(names, series, simulated, progress)
+    found = play_rows(names, series, simulated, progress)
     notes = [_describe_rules(simulated.rules)]
     if killed := sum(one.facts.killed for one in series):
         notes.append(f"OOM-killed when recorded: {counted(killed, 'run')}; more memory was needed than was measured.")
@@ -137,7 +150,7 @@ def simulated_policies(
     if earlier := len(simulated.history):
         many = f"{earlier} earlier runs were known to their classes; they are not judged."
         notes.append("1 earlier run was known to its class; it is not judged." if earlier == 1 else many)
-    notes += [f"{PHASEWISE}: {about}: {text}" for about, text in problems.items()]
+    notes += [f"{PHASEWISE}: {about}: {text}" for about, text in found.problems.items()]
     return found, tuple(notes)
 
 

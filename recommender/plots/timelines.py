@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from recommender.plots.style import SETTINGS, SOFT, grid, new_figure, save
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline, UsageSeries
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
-from recommender.report.terminal import printable, shortened
+from recommender.report.texts import printable, shortened
 from recommender.report.timeline_data import (
     NOT_DRAWN,
     UNITS,

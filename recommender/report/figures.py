@@ -11,7 +11,8 @@ import orjson
 
 from recommender.files import atomic_write
 from recommender.records import CPU, MEMORY, ReplayResult
-from recommender.report.summary import PolicyTotals, Usage, outcome_of, outcomes_of
+from recommender.report.summary import USUAL_PRICES, PolicyTotals, Prices, Usage, outcome_of, outcomes_of
+from recommender.report.workloads import figures
 
 SCHEMA = 1
 
@@ -26,11 +27,12 @@ COLUMNS = (
 """Columns of the CSV, one row per container and policy."""
 
 
-def to_json(result: ReplayResult) -> bytes:
+def to_json(result: ReplayResult, prices: Prices = USUAL_PRICES) -> bytes:
     """Serialise the dry run as one JSON object.
 
-    Stable keys: schema, step_s, cycle_s, containers, samples, model, and per policy cpu, memory and
-    resizes_per_container_hour; for policies of the simulated cluster also kills, killed_run_share, lost_core_hours,
+    Stable keys: schema, step_s, cycle_s, containers, samples, model, workloads (as `recommend` has them), and per
+    policy cpu, memory and resizes_per_container_hour; for policies of the simulated cluster also kills,
+    killed_run_share, lost_core_hours,
     lost_gib_hours, net_saved_cpu and net_saved_memory. Further keys: left_out, notes, and per policy oracle, resizes
     and each resource's slack, shortage and violations. An undefined ratio (nothing used, judged or declared) is null.
     """
@@ -42,6 +44,7 @@ def to_json(result: ReplayResult) -> bytes:
         "containers": len(result.containers),
         "samples": max((outcome.samples for outcome in totals.values()), default=0),
         "model": dict(result.model),
+        "workloads": [figures(one, prices) for one in result.workloads],
         "policies": {name: _policy(outcome, name in result.oracles) for name, outcome in totals.items()},
         "left_out": [{"container": container, "reason": reason} for container, reason in result.left_out],
         "notes": list(result.notes),

@@ -19,12 +19,13 @@ from markupsafe import Markup
 from recommender.phases.graph import Run
 from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
-from recommender.records import ReplayResult, Timeline
+from recommender.records import ReplayResult, Timeline, WorkloadAdvice
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
     FORMULA,
+    USUAL_PRICES,
     ContainerRow,
     Prices,
     Summary,
@@ -36,6 +37,8 @@ from recommender.report.summary import (
     two_decimals,
 )
 from recommender.report.timeline_data import MAX_CHANGES, MAX_POINTS, timeline_data
+from recommender.report.workloads import COLUMNS, figures, legend, totals_words
+from recommender.simulate.workloads import confidence
 from recommender.timelines import BASELINES
 from recommender.units import counted
 
@@ -87,6 +90,7 @@ def render_page(
         phase_colours=[(phase_colour(n), phase_colour(n, dark=True)) for n in range(PHASE_COLOURS)],
         tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
         containers=_container_rows(summary) if summary else [],
+        **_workloads(result.workloads, prices if prices is not None and prices.any_given else USUAL_PRICES),
         timelines=shown,
         graph=drawing,
         prototypes=[(one, path_steps(one.path)) for one in paths],
@@ -100,6 +104,25 @@ def render_page(
         target=TARGET_VIOLATION,
         ours=OURS,
     )  # fmt: skip
+
+
+def _workloads(workloads: Sequence[WorkloadAdvice], prices: Prices) -> Mapping[str, Any]:
+    """The table of workloads: headers, and for each name, whether little backs it, and sort key and text of cells."""
+    keys = [tuple(figures(one, prices).get(column.key) for column in COLUMNS) for one in workloads[:MAX_CONTAINERS]]
+    rows = [
+        (
+            one.name,
+            confidence(one) == "low",
+            [(key, column.cell(one, prices)) for key, column in zip(of, COLUMNS, strict=True)],
+        )
+        for one, of in zip(workloads, keys, strict=False)
+    ]
+    return {
+        "workloads": rows,
+        "workload_headers": [column.header.partition("\n")[::2] for column in COLUMNS],
+        "workload_totals": totals_words(workloads, prices) if workloads else "",
+        "workload_legend": legend(prices),
+    }
 
 
 def script_json(data: object) -> Markup:

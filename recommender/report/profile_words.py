@@ -11,7 +11,7 @@ from rich.text import Text
 
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.container_arrays import BY_EXPERIENCE, POLICIES
-from recommender.report.terminal import printable
+from recommender.report.texts import printable
 from recommender.units import format_cpu, format_memory
 
 Json = Mapping[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from recommender.policies.registry import POLICIES
 from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.palette import OURS
 from recommender.timelines import BASELINES, baseline_of, focus_of
@@ -38,6 +39,10 @@ class Prices:
     def charges_harm(self) -> bool:
         """True if violations or OOM events have a price."""
         return self.violation_hour is not None or self.oom_event is not None
+
+
+USUAL_PRICES = Prices(cpu_core_hour=0.03, memory_gib_hour=0.004)
+"""Taken if none is given: about what general-purpose machines cost on demand, in dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class PolicyRow:
     oracle: bool
     ours: bool
     baseline: bool
+    # Of the papers: its decisions apply at once, and a kill costs it nothing; it has no bill.
+    research: bool
     outcome: PolicyTotals
     # Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more.
     saved: tuple[float, float] | None
@@ -155,7 +162,8 @@ class Summary:
     focus: str  # the policy the report is about: ours, otherwise one that is neither oracle nor baseline
     # What savings are measured against; None if neither `static` nor `histogram` was judged or it is the focus.
     baseline: str | None
-    policies: tuple[PolicyRow, ...]  # in reading order: the baseline, the others, ours, then the oracles
+    # In reading order: the baseline, ours and the others, those with kills after those without; then those of papers.
+    policies: tuple[PolicyRow, ...]
     containers: tuple[ContainerRow, ...]
     prices: Prices
 
@@ -170,10 +178,14 @@ class Summary:
     def row(self, policy: str) -> PolicyRow:
         return next(row for row in self.policies if row.name == policy)
 
-    def biggest_savers(self, count: int) -> list[ContainerRow]:
-        """The containers with the largest savings."""
-        gaining = [row for row in self.containers if row.saved is not None and row.rank > 0]
-        return sorted(gaining, key=lambda row: -row.rank)[:count]
+    @property
+    def in_force(self) -> list[PolicyRow]:
+        """Policies that were applied in the simulated cluster."""
+        return [row for row in self.policies if not row.research]
+
+    @property
+    def of_papers(self) -> list[PolicyRow]:
+        return [row for row in self.policies if row.research]
 
     def most_harmed(self, count: int) -> list[ContainerRow]:
         """The containers with most memory kills, then most time in violation."""
@@ -189,7 +201,8 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     prices = prices or Prices()
     focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
     outcomes, rows = outcomes_of(result), list[PolicyRow]()
-    bills = {name: _bill(result.containers, name, prices) for name in result.policies} if prices.any_given else {}
+    billed = [name for name in result.policies if prices.any_given and name not in POLICIES]
+    bills = {name: _bill(result.containers, name, prices) for name in billed}
     before = outcomes[baseline] if baseline else None
     for name, outcome in outcomes.items():
         saved: tuple[float, float] | None = None
@@ -200,10 +213,10 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
             pairs = zip(saved, before.reserved_or_lost, strict=True)
             cpu, memory = (part / whole if whole > 0 else None for part, whole in pairs)
             share = cpu, memory
-            net = bills[baseline].total - bills[name].total if bills else None
-        flags = name in result.oracles, name == OURS, name == baseline
+            net = bills[baseline].total - bills[name].total if {baseline, name} <= bills.keys() else None
+        flags = name in result.oracles, name == OURS, name == baseline, name in POLICIES
         rows.append(PolicyRow(name, *flags, outcome, saved, share, bills.get(name), net))
-    rows.sort(key=lambda row: (row.oracle, row.ours, not row.baseline))
+    rows.sort(key=lambda row: (row.oracle, row.research, not row.baseline, row.outcome.oom_kills > 0, not row.ours))
     against = None if baseline == focus else baseline
     containers = tuple(_container_row(c, focus, against, before, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.summary import (
-    ContainerRow,
+    USUAL_PRICES,
     PolicyRow,
     Prices,
     Summary,
@@ -24,13 +24,15 @@ from recommender.report.summary import (
     summarise,
     two_decimals,
 )
+from recommender.report.texts import printable
+from recommender.report.workloads import workload_table
 from recommender.timelines import BASELINES
 from recommender.units import counted, format_duration
 
 PLAIN_WIDTH = 100  # columns when the output is no terminal
 MIN_WIDTH = 60  # in fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead
 _MIN_WIDTH_OF_ONE_TABLE = 92
-_TOP_CONTAINERS = 5
+_TOP_WORKLOADS = 20
 _MAX_NOTES = 12
 _MAX_REASONS = 3
 
@@ -84,17 +86,14 @@ def render_table(
     summary = summarise(result, prices)
     console.print(_opening(summary))
     console.print()
+    if result.workloads:
+        usual = prices if prices is not None and prices.any_given else USUAL_PRICES
+        console.print(workload_table(result.workloads, usual, console.width, most=_TOP_WORKLOADS))
+        console.print()
     for table in _policy_tables(summary, console.width):
         console.print(table)
         console.print()
     console.print(_legend(summary))
-    for title, rows in (
-        ("Would save most", summary.biggest_savers(_TOP_CONTAINERS)),
-        ("Would suffer most", summary.most_harmed(_TOP_CONTAINERS)),
-    ):
-        if rows:
-            console.print()
-            console.print(_container_table(f"{title} with {summary.focus}", rows))
     _print_remarks(result, console, written)
 
 
@@ -115,9 +114,11 @@ def _policy_tables(summary: Summary, width: int) -> list[Table]:
     groups: list[_Columns] = [[*_VIOLATION_COLUMNS, *_RESIZE_COLUMNS], _AMOUNT_COLUMNS]
     if width >= _MIN_WIDTH_OF_ONE_TABLE:
         groups = [[*_VIOLATION_COLUMNS, *_AMOUNT_COLUMNS, *_RESIZE_COLUMNS]]
-    if summary.prices.any_given:
-        groups.append(_MONEY_COLUMNS)
-    return [_policy_table(summary, columns) for columns in groups]
+    in_force, of_papers = summary.in_force, summary.of_papers
+    tables = [_policy_table("Policies", in_force, columns) for columns in groups if in_force]
+    if summary.prices.any_given and in_force:
+        tables.append(_policy_table("In money", in_force, _MONEY_COLUMNS))
+    return tables + [_policy_table("Research policies", of_papers, columns) for columns in groups if of_papers]
 
 
 def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Table:
@@ -132,11 +133,11 @@ def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Ta
     return table
 
 
-def _policy_table(summary: Summary, columns: _Columns) -> Table:
-    title, first = ("In money", "policy") if columns is _MONEY_COLUMNS else ("", "\npolicy")
+def _policy_table(title: str, rows: Sequence[PolicyRow], columns: _Columns) -> Table:
+    first = "\npolicy" if any("\n" in header for header, _ in columns) else "policy"
     table = _table(title, first, (header for header, _ in columns), min_width=5)
-    for index, row in enumerate(summary.policies):
-        before_oracles = not row.oracle and summary.policies[min(index + 1, len(summary.policies) - 1)].oracle
+    for index, row in enumerate(rows):
+        before_oracles = not row.oracle and rows[min(index + 1, len(rows) - 1)].oracle
         style = "bold green" if row.ours else "dim" if row.oracle else ""
         mark = " (oracle)" if row.oracle else " (ours)" if row.ours else ""
         cells = [Text(cell(row)) for _, cell in columns]
@@ -148,28 +149,11 @@ def _legend(summary: Summary) -> Text:
     text = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
     if summary.baseline:
         text += f" saved: of what {summary.baseline}, {BASELINES[summary.baseline]}, reserved or lost by kills."
-    if len({row.outcome.kills is None for row in summary.policies}) == 2:
-        text += " Policies without killed runs (–) apply decisions at once; a kill is only counted."
+    if summary.of_papers:
+        text += " Research policies are those of papers: they apply at once, and their kills cost nothing."
     if any(row.oracle for row in summary.policies):
         text += " An oracle knows the future: a bound for comparison, not a real policy."
     return Text(text, style="dim")
-
-
-def _container_table(title: str, rows: Sequence[ContainerRow]) -> Table:
-    headers = ("saved\ncore-h", "saved\nGiB-h", "viol.\nCPU", "viol.\nmem.", "OOM\nkills", "judged\nhours")
-    table = _table(title, "\ncontainer", headers, min_width=7)
-    for row in rows:
-        outcome = row.outcome
-        table.add_row(
-            Text(shortened(printable(row.container), 48)),
-            number(row.saved[CPU]) if row.saved else "–",
-            number(row.saved[MEMORY]) if row.saved else "–",
-            _short_percent(outcome.cpu.violation_ratio),
-            _short_percent(outcome.memory.violation_ratio),
-            f"{outcome.oom_kills:,}",
-            number(outcome.hours),
-        )
-    return table
 
 
 def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tuple[str, str]]) -> None:
@@ -186,19 +170,6 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
         console.print(Text(f"… and {counted(len(result.notes) - _MAX_NOTES, 'more note')} (see --json)."))
     for what, where in written:
         console.print(Text(f"Wrote {what}: {printable(where)}"), soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Escape control characters and line breaks."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
-def shortened(text: str, width: int) -> str:
-    """A long name without its middle: names differ at both ends."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
 def _short_percent(share: float | None) -> str:

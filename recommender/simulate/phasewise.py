@@ -107,6 +107,22 @@ class Phasewise(SimulatedRecommender):
         self._unpublished.update(map(self._number.__getitem__, self._engine.retargeted))
         return self._publish(self._unpublished, now_s)
 
+    def next_memory(self) -> dict[str, float]:
+        """Bytes that the next run like each of the traces would be given at its start, where its class bounds them."""
+        now_s = max(float(trace.series.timestamps[-1]) for trace in self._traces) + 2.0 * self._step_s
+        numbers = range(len(self._traces))
+        groups = self._new_groups(Round(now_s, np.empty(0, np.int64), np.empty(0, np.int64), numbers, ()))
+        has = np.array(self._declared)
+        waiting = {self._instances[number]: self._running(number, has)._replace(started_s=None) for number in numbers}
+        gone = [group for group in groups if group in self._engine.groups.slots]
+        self._engine.step(now_s, Seen(dict.fromkeys(gone), dict.fromkeys(waiting)), Report())
+        self._engine.step(now_s + self._step_s, Seen(groups, waiting), Report())
+        found = {}
+        for trace, group in zip(self._traces, self._groups, strict=True):
+            if (next_run := self._engine.next_run(group, trace.series.facts.input_size)) is not None:
+                found[trace.series.container] = next_run[MEMORY]
+        return found
+
     def _new_groups(self, now: Round) -> dict[Group, Rules]:
         return {
             self._groups[number]: self._rules._replace(

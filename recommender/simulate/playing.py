@@ -7,13 +7,32 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules, durations_s, fixed_limits, judge, judge_run
+from recommender.judging import (
+    ClusterRules,
+    ReplayOptions,
+    decision_positions,
+    durations_s,
+    fixed_limits,
+    interval_s,
+    judge,
+    judge_run,
+)
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, SimulatedRun
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3  # of `class.peak`; a class of fewer runs keeps what was declared
+
+
+def judgeable_traces(series: Sequence[UsageSeries], options: ReplayOptions) -> list[Trace]:
+    """The series that have a decision to be judged."""
+    traces = []
+    for one in series:
+        positions = decision_positions(one.present, options.samples_per_cycle(interval_s(one)), options.lag)
+        if len(positions):
+            traces.append(Trace(one, int(positions[0])))
+    return traces
 
 
 def play(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
 from recommender.engine.fleet import DECIDED_BY
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, ReplayOptions, decision_positions, interval_s
+from recommender.judging import ClusterRules, ReplayOptions
 from recommender.model import PhaseModel
 from recommender.policies.experts import ALL_EXPERTS
 from recommender.records import BoolArray, Played, Progress, UsageSeries, no_progress
@@ -22,7 +22,7 @@ from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
 from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.phasewise import Phasewise
-from recommender.simulate.playing import as_declared, class_peaks, evaluate, play, with_kills
+from recommender.simulate.playing import as_declared, class_peaks, evaluate, judgeable_traces, play, with_kills
 
 STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
@@ -58,6 +58,19 @@ class Cluster:
     explains: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedRows:
+    """What `play_rows` found.
+
+    `containers`: the evaluations by container and row, where possible. `problems`: of the engine, by object.
+    `next_bytes`: memory that `phasewise` would give the next run like each container at its start, where it is known.
+    """
+
+    containers: dict[str, dict[str, Played]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    next_bytes: dict[str, float] = field(default_factory=dict)
+
+
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
     before = gc.get_threshold()
@@ -71,26 +84,22 @@ def _rare_garbage_collection() -> Iterator[None]:
 @_rare_garbage_collection()
 def play_rows(
     names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress = no_progress
-) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:
-    """Play every container under each of these rows.
-
-    Returns the evaluations by container and row, where possible; and problems, by object.
-    """
-    traces = _judgeable_traces(series, cluster.options)
-    found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}
-    problems: dict[str, str] = {}
+) -> PlayedRows:
+    """Play every container under each of these rows."""
+    traces = judgeable_traces(series, cluster.options)
+    found = PlayedRows({trace.series.container: {} for trace in traces})
     for name in names if traces else ():
         rules = cluster.rules
         if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
             rules = replace(rules, recreates=False)
-        for trace, outcome in zip(traces, _outcomes(name, traces, cluster, problems, progress), strict=True):
+        for trace, outcome in zip(traces, _outcomes(name, traces, cluster, found, progress), strict=True):
             if (one := evaluate(trace, outcome, rules)) is not None:
-                found[trace.series.container][name] = one
-    return found, problems
+                found.containers[trace.series.container][name] = one
+    return found
 
 
 def _outcomes(
-    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress
+    name: str, traces: Sequence[Trace], cluster: Cluster, found: PlayedRows, progress: Progress
 ) -> list[SimulatedRun]:
     if name == STATIC:
         return [with_kills(trace, as_declared(trace), cluster.rules) for trace in traces]
@@ -117,20 +126,13 @@ def _outcomes(
             of, models, rules, step_s, cycle_samples, options, classes, ENGINE_ROWS[name], explains=explains
         )
 
-    if earlier := _judgeable_traces(cluster.history, cluster.options):
+    if earlier := judgeable_traces(cluster.history, cluster.options):
         learning = phasewise(earlier, models[:1] * len(earlier))
         play(earlier, learning, cluster.rules, cluster.step_s)
-        problems |= learning.problems
+        found.problems.update(learning.problems)
     row = phasewise(traces, models, explains=cluster.explains)
     outcomes = play(traces, row, cluster.rules, cluster.step_s, advance)
-    problems |= row.problems
+    if name == PHASEWISE:
+        found.next_bytes.update(row.next_memory())
+    found.problems.update(row.problems)
     return [replace(outcome, reasons=why) for outcome, why in zip(outcomes, row.reasons, strict=True)]
-
-
-def _judgeable_traces(series: Sequence[UsageSeries], options: ReplayOptions) -> list[Trace]:
-    traces = []
-    for one in series:
-        positions = decision_positions(one.present, options.samples_per_cycle(interval_s(one)), options.lag)
-        if len(positions):
-            traces.append(Trace(one, int(positions[0])))
-    return traces

@@ -26,7 +26,7 @@ FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
 VALUE_COLUMNS = (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)
 """Numeric columns that we know, which are never negative; others are features, which may be."""
 
-LABEL_COLUMNS = ("workload", "node")
+LABEL_COLUMNS = ("workload", "node", "owner")
 NAME_COLUMNS = ("namespace", "pod", "container")
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -62,7 +62,7 @@ class RawSamples:
     `container`: dictionary-encoded strings without nulls.
     `times_s`: float64 (n,), unix seconds, finite.
     `values`: float64 (n,) by column name, NaN where empty: cpu, memory, features, and any requests and facts.
-    `labels`: `workload` and `node` where present, dictionary-encoded.
+    `labels`: `workload`, `node` and `owner` where present, dictionary-encoded.
     `rows`: int64 (n,), position in the whole source; `Origins` maps it to file and row.
     """
 

@@ -31,7 +31,7 @@ from recommender.sources.base import (
     listed,
     schema,
 )
-from recommender.sources.mapping import UNITS_OF
+from recommender.sources.mapping import ALIASES, QUANTITIES_OF, UNITS_OF
 
 NULL_VALUES = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
 """Texts that are read as missing in numeric columns."""
@@ -80,11 +80,17 @@ Resolve = Callable[[Path, Sequence[str]], Roles]
 def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
     """The roles of the columns of a header; raises BadInput, with the closest name, if one is missing."""
     raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
+    for name in header:
+        ours, factor = ALIASES.get(name, (name, 1.0))
+        if ours not in raw:
+            raw[ours] = (name, factor)
     for mapped in options.columns:
         if mapped.old in header:
             raw[mapped.new] = (mapped.old, mapped.factor)
         elif mapped.new not in header:
             raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
+    if "container" not in raw and "pod" in raw:
+        raw["container"] = raw["pod"]  # usage of whole pods
     for name in ("timestamp", "container", CPU_COLUMN, MEMORY_COLUMN):
         if name not in raw:
             raise missing_column(file, name, header, f"{_SHAPE} name the column that holds it: `--map {name}=COLUMN`.")
@@ -156,7 +162,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
     times_s = _unix_seconds(check, *roles.time)
-    values = {name: _scaled(_floats(check, raw), factor) for name, (raw, factor) in roles.values.items()}
+    values = {name: _amounts(check, raw, name, factor) for name, (raw, factor) in roles.values.items()}
     labels = {name: _encode(check, raw) for name, raw in roles.labels.items()}
     return RawSamples(container, times_s, values, labels, rows)
 
@@ -194,6 +200,28 @@ def _container_names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
     return joined.dictionary_encode()
 
 
+_QUANTITY = r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ%]*)$"
+
+
+def _amounts(check: _RowCheck, raw: str, name: str, factor: float) -> FloatArray:
+    """Convert a column of ours to float64, NaN where empty: numbers times a factor, and quantities such as 1.5Gi."""
+    column, units = check.table.column(raw), QUANTITIES_OF.get(name)
+    if units is None or not _is_text(column.type):
+        return _scaled(_floats(check, raw), factor)
+    texts = column.cast(pa.string()).to_pandas().str.strip()
+    texts = texts.where(~texts.isin(NULL_VALUES))
+    parts = texts.str.extract(_QUANTITY)
+    numbers, unit = pd.to_numeric(parts[0], errors="coerce"), parts[1].fillna("")
+    factors = unit.map({**units, "": factor})
+    bad = texts.notna() & (numbers.isna() | factors.isna())
+    check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(check.roles, raw))
+    return np.asarray(numbers * factors, dtype=np.float64)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _floats(check: _RowCheck, raw: str) -> FloatArray:
     """Convert a column to float64, NaN where empty."""
     column = check.table.column(raw)
@@ -215,10 +243,12 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
 
 def text_remedy(roles: Roles, raw: str) -> str:
     """The remedy for text in a numeric column."""
-    remedy, ours = "Write plain numbers there (empty for a gap) without a unit", roles.our_name(raw)
+    ours = roles.our_name(raw)
     if ours not in UNITS_OF:
-        return f"{remedy}."
-    return f"{remedy}; the unit of the whole column can be given: `--map {ours}={raw}:UNIT`."
+        return "Write plain numbers there (empty for a gap)."
+    quantities = ", or quantities such as 250m and 1.5Gi" if ours in QUANTITIES_OF else ""
+    unit = f"; the unit of all plain numbers can be given: `--map {ours}={raw}:UNIT`"
+    return f"Write plain numbers there (empty for a gap){quantities}{unit}."
 
 
 def _unix_seconds(check: _RowCheck, raw: str, factor: float) -> FloatArray:

@@ -20,6 +20,7 @@ import pyarrow.csv as pacsv
 from recommender.errors import BadInput
 from recommender.sources.base import TEXT, Reader
 from recommender.sources.columns import NULL_VALUES, Resolve, Roles, refuse_repeated_names, table_reader, text_remedy
+from recommender.sources.mapping import QUANTITIES_OF
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _INDEX = "(index)"
@@ -41,11 +42,19 @@ TRUNCATED_RATIO = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A CSV file's column names (empty if unnamed), and whether rows start with an index that the header omits."""
+    """A CSV file's column names (empty if unnamed), whether rows start with an index that the header omits, and what
+    separates."""
 
     columns: tuple[str, ...]
     unnamed_index: bool
     first_row: tuple[str, ...]
+    delimiter: str = ","
+
+    @property
+    def decimal_point(self) -> str:
+        """A comma where semicolons separate, as in spreadsheets of many countries, unless the first row has points."""
+        numbers = [cell for cell in self.first_row if re.fullmatch(r"\d+\.\d+", cell)]
+        return "," if self.delimiter == ";" and not numbers else "."
 
     @property
     def arrow_names(self) -> list[str]:
@@ -79,7 +88,8 @@ def read_header(file: Path) -> Header:
         with open_decompressed(file) as stream:
             head = stream.read(HEAD_BYTES)
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a character may be cut at the end
-        lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
+        delimiter = max(",;\t", key=text.lstrip("\r\n").split("\n", 1)[0].count)
+        lines = (line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if line)
         columns = tuple(name.strip() for name in next(lines, ()))
         rows = [tuple(line) for line in itertools.islice(lines, 2)]
     except UnicodeDecodeError as error:
@@ -91,10 +101,7 @@ def read_header(file: Path) -> Header:
     if text[0] in "\r\n":
         raise BadInput("the first line is blank", remedy="Begin the file with the column names.", file=file)
     refuse_repeated_names(file, columns)
-    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(columns) == 1 and separator in columns[0]:
-            raise BadInput(f"columns are separated by {word}", remedy="Export it with commas.", file=file)
-    return Header(columns, _has_unnamed_index(columns, rows), rows[0] if rows else ())
+    return Header(columns, _has_unnamed_index(columns, rows), rows[0] if rows else (), delimiter)
 
 
 def _has_unnamed_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
@@ -103,8 +110,11 @@ def _has_unnamed_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     return len(counters) == len(rows) and (len(rows) > 1 or counters in (["0"], ["1"]))
 
 
-def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa.Table]:
-    """Yield the columns that have a role, in one table or in tables of about BLOCK_BYTES of text."""
+def read(file: Path, header: Header, roles: Roles, batched: bool, *, as_text: bool = False) -> Iterator[pa.Table]:
+    """Yield the columns that have a role, in one table or in tables of about BLOCK_BYTES of text.
+
+    Amounts that are no plain numbers are left as text, for their units.
+    """
     if not header.first_row:
         return
     read_options = pacsv.ReadOptions(
@@ -115,22 +125,27 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
     )
     convert_options = pacsv.ConvertOptions(
         include_columns=roles.raw_columns,
-        column_types=_types(header, roles),
+        column_types=_types(header, roles, as_text=as_text),
+        decimal_point=header.decimal_point,
         null_values=list(NULL_VALUES),
         strings_can_be_null=False,
     )
     last, n_rows = pa.table({}), 0
     try:
-        reader = pacsv.open_csv(open_decompressed(file), read_options, convert_options=convert_options)
+        parsing = pacsv.ParseOptions(delimiter=header.delimiter)
+        reader = pacsv.open_csv(open_decompressed(file), read_options, parsing, convert_options)
         parts = (pa.Table.from_batches([batch]) for batch in reader)
         for table in parts if batched else [reader.read_all()]:
-            yield table
+            yield _with_points(table, roles) if as_text and header.decimal_point == "," else table
             n_rows += table.num_rows
             last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
+        if not as_text and not n_rows and _is_amount(error, header, roles):
+            yield from read(file, header, roles, batched, as_text=True)
+            return
         raise _unreadable(file, header, error, roles) from error
     last_column = header.arrow_names[-1]
-    if last.num_rows and last_column in roles.number_columns:
+    if last.num_rows and last_column in roles.number_columns and not as_text:
         _refuse_truncated(last, roles.names[-1], last_column, file, n_rows)
 
 
@@ -164,14 +179,30 @@ def _refuse_truncated(last: pa.Table, name: str, last_column: str, file: Path, n
         )
 
 
-def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
+def _with_points(table: pa.Table, roles: Roles) -> pa.Table:
+    """The table with decimal points instead of commas in amounts that are text."""
+    for raw in roles.number_columns:
+        at = table.column_names.index(raw)
+        if pa.types.is_string(table.schema.field(at).type):
+            table = table.set_column(at, raw, pc.replace_substring(table.column(at), ",", "."))
+    return table
+
+
+def _is_amount(error: Exception, header: Header, roles: Roles) -> bool:
+    """Whether what Arrow could not convert is a cell of a column whose numbers may have a unit."""
+    found = _NOT_A_NUMBER.search(str(error))
+    return found is not None and roles.our_name(header.arrow_names[int(found[1])]) in QUANTITIES_OF
+
+
+def _types(header: Header, roles: Roles, *, as_text: bool) -> dict[str, pa.DataType]:
     types: dict[str, pa.DataType] = dict.fromkeys((*roles.names, *roles.labels.values()), TEXT)
     time = roles.time[0]
     types[time] = pa.string()
     with suppress(ValueError):
         float(dict(zip(header.arrow_names, header.first_row, strict=False)).get(time, ""))
         types[time] = pa.float64()
-    return types | dict.fromkeys(roles.number_columns, pa.float64())
+    amounts = {raw for ours, (raw, _) in roles.values.items() if ours in QUANTITIES_OF}
+    return types | {raw: pa.string() if as_text and raw in amounts else pa.float64() for raw in roles.number_columns}
 
 
 def _unreadable(file: Path, header: Header | None, error: Exception, roles: Roles | None = None) -> BadInput:

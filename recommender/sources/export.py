@@ -268,6 +268,7 @@ def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
             *(pa.array(run_facts[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
             text(classes),
             text(block.nodes),
+            text(facts.owners_of(block.containers)),
         ],
         schema=_SCHEMA,
     )

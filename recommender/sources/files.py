@@ -20,8 +20,9 @@ from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, Re
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps, resolve
 from recommender.sources.delimited import open_csv
+from recommender.sources.foreign import open_foreign
 from recommender.sources.parquet import open_parquet
-from recommender.sources.paths import find_files, os_errors_as_bad_input
+from recommender.sources.paths import Kind, find_files, os_errors_as_bad_input
 from recommender.sources.prometheus import open_answers
 from recommender.sources.spill import available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build_table
@@ -61,7 +62,7 @@ def open_source(
     for file, kind in found.items():
         if kind != "prometheus":
             with os_errors_as_bad_input(file):
-                readers.append((open_parquet if kind == "parquet" else open_csv)(file, partial(resolve, options)))
+                readers.append(_open(file, kind, options))
     if answers := [file for file, kind in found.items() if kind == "prometheus"]:
         readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
@@ -78,6 +79,14 @@ def open_source(
         source = SeriesSource(tuple(found), tables, readers, options, notes)
         source.push(stack.pop_all())
         return source
+
+
+def _open(file: Path, kind: Kind, options: ReadOptions) -> Reader:
+    resolved = partial(resolve, options)
+    if kind == "parquet":
+        return open_parquet(file, resolved)
+    foreign = None if options.columns else open_foreign(file, resolved)
+    return foreign or open_csv(file, resolved)
 
 
 def _rows(

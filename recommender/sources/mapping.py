@@ -10,12 +10,38 @@ from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
 TIME_COLUMNS = ("timestamp", "started_at", "finished_at", "oom_killed_at")
 
+_CPU_COLUMNS = ("cpu_cores", "cpu_request_cores", "cpu_limit_cores", "node_cpu_cores")
+_MEMORY_COLUMNS = ("memory_bytes", "memory_request_bytes", "memory_limit_bytes", "node_memory_bytes")
+
 UNITS_OF: dict[str, Mapping[str, float]] = {
     **dict.fromkeys(TIME_COLUMNS, TIME_UNITS),
-    **dict.fromkeys(("cpu_cores", "cpu_request_cores", "cpu_limit_cores", "node_cpu_cores"), CPU_UNITS),
-    **dict.fromkeys(("memory_bytes", "memory_request_bytes", "memory_limit_bytes", "node_memory_bytes"), MEMORY_UNITS),
+    **dict.fromkeys(_CPU_COLUMNS, CPU_UNITS),
+    **dict.fromkeys(_MEMORY_COLUMNS, MEMORY_UNITS),
 }
 """Known units and their factors, of the columns that have one."""
+
+_CPU_CELLS = {**CPU_UNITS, "core": 1.0, "u": 1e-6, "µ": 1e-6, "%": 1e-2}
+_MEMORY_CELLS = {**MEMORY_UNITS, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+QUANTITIES_OF: dict[str, Mapping[str, float]] = {
+    **dict.fromkeys(_CPU_COLUMNS, _CPU_CELLS),
+    **dict.fromkeys(_MEMORY_COLUMNS, _MEMORY_CELLS),
+}
+"""What may stand after a number in a cell: as Kubernetes, Grafana and others write amounts."""
+
+ALIASES: dict[str, tuple[str, float]] = {
+    "@timestamp": ("timestamp", 1.0),
+    "Timestamp": ("timestamp", 1.0),
+    "time": ("timestamp", 1.0),
+    "Time": ("timestamp", 1.0),
+    **dict.fromkeys(("kubernetes.namespace_name", "Namespace", "NAMESPACE"), ("namespace", 1.0)),
+    **dict.fromkeys(("kubernetes.pod_name", "PodName", "FullPodName", "pod_name", "POD"), ("pod", 1.0)),
+    **dict.fromkeys(("kubernetes.container_name", "ContainerName", "container_name"), ("container", 1.0)),
+    **dict.fromkeys(("container_cpu_usage_total", "pod_cpu_usage_total"), ("cpu_cores", 1e-3)),
+    **dict.fromkeys(("container_memory_working_set", "pod_memory_working_set"), ("memory_bytes", 1.0)),
+    **dict.fromkeys(("container_cpu_request", "pod_cpu_request"), ("cpu_request_cores", 1e-3)),
+    **dict.fromkeys(("container_memory_request", "pod_memory_request"), ("memory_request_bytes", 1.0)),
+}
+"""Columns of CloudWatch Container Insights and of others that are read as ours, and their factors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class Facts:
         chains = (list(self.owners.chain(name.namespace, name.pod)) for name in containers)
         return tuple(class_of(chain) if chain else None for chain in chains)
 
+    def owners_of(self, containers: Sequence[ContainerKey]) -> tuple[str | None, ...]:
+        """The top controller of the pod of each container, with its kind; None without a controller."""
+        tops = ([*self.owners.chain(name.namespace, name.pod)][-1:] for name in containers)
+        return tuple(f"{top[0].kind}/{top[0].name}" if top else None for top in tops)
+
 
 def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
     """Query the facts of a time range: eight instant queries and four of the series index."""

@@ -113,7 +113,7 @@ def compare(world: World, seed: int = 0) -> dict[str, Result]:
     options = ReplayOptions(cycle_samples=round(CYCLE_S / world.step_s))
     cluster = Cluster(lambda _: bundled, options, ClusterRules(world.delay_s), world.step_s, Options())
     rows = (STATIC, VPA, CLASS_PEAK, POLICIES[BY_CLASS], PHASEWISE) if world.has_class else (STATIC, VPA, PHASEWISE)
-    played, _ = play_rows(rows, series, cluster)
+    played = play_rows(rows, series, cluster).containers
     judged = [one for one in series if one.container in played]
     return {row: judge([(one, played[one.container][row].decisions) for one in judged]) for row in rows}
 

@@ -236,19 +236,20 @@ def test_exit_code_137_alone_is_not_reported_as_an_oom_kill(
     assert "1 run ended with exit code 137" in notes and "OOM-killed when recorded" not in notes
 
 
-def test_one_container_is_replayed_without_policies_that_need_a_model(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_one_container_is_replayed_with_the_bundled_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
-    assert "phase.rules" not in report["policies"]
-    assert any("phase.rules" in note and "give a --model" in note for note in report["notes"])
+    assert report["model"]["origin"] == "bundled" and "phasewise" in report["policies"]
+    assert any("the bundled model is used" in note for note in report["notes"])
+    assert [one["workload"] for one in report["workloads"]]
 
 
-def test_the_legend_explains_missing_shares_of_killed_runs_whatever_the_headline_is_about(
+def test_the_headline_is_about_a_policy_in_force_and_the_legend_explains_the_others(
     phasewise: Phasewise, tmp_path: Path
 ) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     ended = phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--policies", "vpa,prev.step.max")
-    assert "prev.step.max would have" in ended.out and "Policies without killed runs (–)" in ended.out
+    assert ended.out.startswith("vpa would have") and "Research policies are those of papers" in ended.out
 
 
 def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) -> None:
@@ -348,7 +349,7 @@ def test_a_replay_that_does_not_fit_in_memory_warns_first(
 ) -> None:
     options = ("dry-run", runs_csv, "--policies", "histogram")
     assert "of memory" not in phasewise(*options).err
-    monkeypatch.setattr("recommender.cli.dry_run.available_memory_bytes", lambda: 1 << 10)
+    monkeypatch.setattr("recommender.cli.replaying.available_memory_bytes", lambda: 1 << 10)
     assert "Ki of memory, and 1Ki are free" in phasewise(*options).err
 
 

@@ -120,7 +120,7 @@ def test_jobs_sets_the_number_of_processes(phasewise: Phasewise, jobs: Path, mon
         processes.append(others[-1])
         return CrossFit((load("bundled"),), dict.fromkeys(containers, 0))
 
-    monkeypatch.setattr("recommender.cli.dry_run.cross_fit", fake_cross_fit)
+    monkeypatch.setattr("recommender.cli.replaying.cross_fit", fake_cross_fit)
     for number in (1, 3):
         phasewise("dry-run", jobs / "now.csv", "--policies", "phase.rules", "--jobs", number)
     assert processes == [1, 3]

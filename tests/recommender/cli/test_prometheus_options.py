@@ -30,7 +30,7 @@ def cluster(request: Asked) -> Reply:
 
 
 QUERIES = {
-    "--namespace": ("ml", 'namespace="ml"'),
+    "-n": ("ml", 'namespace="ml"'),
     "--selector": ('cluster="a"', 'cluster="a"'),
     "--usage-selector": ('job="kubelet"', 'job="kubelet"'),
     "--label": ("pod=pod_name", "pod_name"),
@@ -43,8 +43,11 @@ QUERIES = {
 """By option: a value, and text that is in some query with it and in none without it."""
 
 
-@pytest.fixture(params=["export", "recommender"])
-def sender(
+ALL_QUERIES = pytest.fixture(params=["export", "recommender"])
+WITH_FETCHING = pytest.fixture(params=["export", "recommender", "recommend", "dry-run"])
+
+
+def _sender(
     request: pytest.FixtureRequest, phasewise: Phasewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Played], Send]:
     """The requests that a command sends to a Prometheus, with more options."""
@@ -52,7 +55,9 @@ def sender(
     def sender_to(server: Played) -> Send:
         def send(*options: object) -> list[Asked]:
             server.asked.clear()
-            if request.param == "export":
+            if request.param in ("recommend", "dry-run"):
+                phasewise(request.param, "--prometheus", server.url, "--since", "1h", *options)
+            elif request.param == "export":
                 span = ("--since", START_S, "--until", START_S + 3600, "--retries", 0)
                 phasewise("export", "--prometheus", server.url, *span, "-o", tmp_path / "e.csv", "--restart", *options)
             else:
@@ -63,6 +68,9 @@ def sender(
         return send
 
     return sender_to
+
+
+sender, every_sender = ALL_QUERIES(_sender), WITH_FETCHING(_sender)
 
 
 def query_live(phasewise: Phasewise, monkeypatch: pytest.MonkeyPatch, folder: Path, *options: object) -> None:
@@ -108,6 +116,23 @@ def test_another_value_changes_a_query(option: str, sender: Callable[[Played], S
         assert expected in queries(send(option, value))
 
 
+FETCHING = ("--prometheus", "-n", "--selector", "--since")
+
+
+@pytest.mark.option("phasewise recommend", *FETCHING)
+@pytest.mark.option("phasewise dry-run", *FETCHING)
+@pytest.mark.parametrize("command", ["recommend", "dry-run"])
+def test_what_is_fetched_is_of_the_namespace_the_selector_and_the_time(command: str, phasewise: Phasewise) -> None:
+    """A name that no container has: nothing is found, and nothing replayed."""
+    with played(cluster) as server:
+        chosen = ("-n", "nowhere", "--selector", 'cluster="a"')
+        ended = phasewise(command, "--prometheus", server.url, "--since", START_S, *chosen)
+        assert ended.code == 2 and "Namespaces here are ns" in ended.err
+        asked = queries(server.asked)
+    assert 'namespace="nowhere"' in asked and 'cluster="a"' in asked
+    assert float(server.ranges("")[0].parameters["start"]) == pytest.approx(START_S, abs=3600)
+
+
 @pytest.mark.option("phasewise export", "--requests-metric")
 def test_requests_metric_is_the_metric_of_requests(phasewise: Phasewise, tmp_path: Path) -> None:
     with played(cluster) as server:
@@ -139,12 +164,14 @@ def test_history_options_set_the_length_and_step_of_range_queries(
 
 @pytest.mark.option("phasewise export", "--bearer-token-file", "--user", "--password-file")
 @pytest.mark.option("phasewise recommender", "--bearer-token-file", "--user", "--password-file")
-def test_credentials_are_sent(sender: Callable[[Played], Send], tmp_path: Path) -> None:
+@pytest.mark.option("phasewise recommend", "--bearer-token-file", "--user", "--password-file")
+@pytest.mark.option("phasewise dry-run", "--bearer-token-file", "--user", "--password-file")
+def test_credentials_are_sent(every_sender: Callable[[Played], Send], tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     with played(cluster) as server:
         sent = [
-            {one.headers.get("Authorization", "") for one in sender(server)(*options)}
+            {one.headers.get("Authorization", "") for one in every_sender(server)(*options)}
             for options in (
                 (),
                 ("--bearer-token-file", secret),
@@ -158,9 +185,11 @@ def test_credentials_are_sent(sender: Callable[[Played], Send], tmp_path: Path) 
 
 @pytest.mark.option("phasewise export", "--ca-file", "--insecure", "--certificate-file", "--key-file")
 @pytest.mark.option("phasewise recommender", "--ca-file", "--insecure", "--certificate-file", "--key-file")
+@pytest.mark.option("phasewise recommend", "--ca-file", "--insecure", "--certificate-file", "--key-file")
+@pytest.mark.option("phasewise dry-run", "--ca-file", "--insecure", "--certificate-file", "--key-file")
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_tls_options_set_the_trusted_authority_and_the_client_certificate(
-    sender: Callable[[Played], Send], tmp_path: Path
+    every_sender: Callable[[Played], Send], tmp_path: Path
 ) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -174,7 +203,7 @@ def test_tls_options_set_the_trusted_authority_and_the_client_certificate(
     trusted = ("--ca-file", tmp_path / "ca.pem")
     certificate = ("--certificate-file", tmp_path / "cert.pem", "--key-file", tmp_path / "key.pem")
     with played(cluster, tls=context) as server:
-        send = sender(server)
+        send = every_sender(server)
         choices = (trusted, certificate, (*trusted, *certificate), ("--insecure", *certificate))
         answered = [bool(send(*options)) for options in choices]
     assert answered == [False, False, True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -21,6 +22,7 @@ from recommender.records import (
     ReplayResult,
     Tally,
     Timeline,
+    WorkloadAdvice,
 )
 from recommender.report.page import render_page
 from recommender.report.summary import Prices, summarise
@@ -140,6 +142,17 @@ def simulate_container(rng: np.random.Generator, name: str, samples: int) -> tup
     return replay, Timeline(name, workload, timestamps, usage, phase, decisions, why, marks, reasons)
 
 
+def advice(name: str, number: int) -> WorkloadAdvice:
+    """One of several workloads; the first is backed by little, and the second declares nothing."""
+    now = (math.nan, math.nan) if number == 1 else (4.0 + number, (8 + number) * GIB)
+    wanted = (1.25, 3.5 * GIB)
+    saved = (now[0] - wanted[0], now[1] - wanted[1])
+    return WorkloadAdvice(
+        "team", name, "main", "Deployment/web", now, wanted, (0.5, 3 * GIB), (1.5, 4 * GIB), saved, saved,
+        short_share=0.021, killed_runs=0, runs=1 + 6 * number, hours=2.0 + number,
+    )  # fmt: skip
+
+
 def simulated_run(containers: int = 16, seed: int = 0, samples: tuple[int, int] = (180, 700)) -> Simulated:
     rng = np.random.default_rng(seed)
     names = [HOSTILE, LONG, "größe/日本語"] + [f"train-{i % 5}/job-{i:03d}/main" for i in range(containers - 3)]
@@ -153,6 +166,7 @@ def simulated_run(containers: int = 16, seed: int = 0, samples: tuple[int, int] 
         left_out=(("short-1", "fewer than 5 samples"), ("short-2", "fewer than 5 samples"), ("odd", "no decision")),
         model={"origin": "cross-fitted, 5 folds", "phases": 5, "features": ["cpu_cores", "memory_bytes"], "lag": 3},
         notes=("flowcon was left out: it needs the column loss.",),
+        workloads=tuple(advice(name, number) for number, name in enumerate(names)),
     )
     return Simulated(result, tuple(timeline for _, timeline in pairs))
 

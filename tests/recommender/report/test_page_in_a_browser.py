@@ -188,7 +188,9 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     assert len(set(times)) == 100 and not [time for time in times if " 60 s" in time]
 
 
-@pytest.mark.parametrize(("table", "columns"), [("policy-table", 12), ("money-table", 6), ("container-table", 10)])
+@pytest.mark.parametrize(
+    ("table", "columns"), [("workload-table", 15), ("policy-table", 12), ("money-table", 6), ("container-table", 10)]
+)
 def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> None:
     steps: list[dict[str, Any]] = page.evaluate(
         """(id) => {
@@ -215,13 +217,13 @@ def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> 
 
 
 def test_a_heading_sorts_by_mouse_and_by_keyboard(page: Page) -> None:
-    button = page.locator("#policy-table thead button").nth(1)
+    button = page.locator("#research-table thead button").nth(1)
     button.click()
-    assert page.locator("#policy-table tbody th").first.inner_text().startswith("ground.truth")
+    assert page.locator("#research-table tbody th").first.inner_text().startswith("ground.truth")
     button.focus()
     page.keyboard.press("Enter")
-    assert page.locator("#policy-table thead th").nth(1).get_attribute("aria-sort") == "descending"
-    assert page.locator("#policy-table tbody th").first.inner_text().startswith("static")
+    assert page.locator("#research-table thead th").nth(1).get_attribute("aria-sort") == "descending"
+    assert page.locator("#research-table tbody th").first.inner_text().startswith("histogram")
 
 
 def test_search_and_filter_show_only_matching_rows(page: Page) -> None:
@@ -246,7 +248,7 @@ def test_folded_sections_open_and_links_lead_to_existing_sections(page: Page) ->
     })""")
     assert len(heights) == 4 and all(opened > folded + 20 for folded, opened in heights)
     targets = page.evaluate("[...document.links].map((a) => document.querySelectorAll(a.getAttribute('href')).length)")
-    assert len(targets) == 7 and set(targets) == {1}
+    assert len(targets) == 8 and set(targets) == {1}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1920, "dark")])
@@ -276,7 +278,7 @@ def test_no_text_of_a_scatter_plot_is_cut_off(page: Page) -> None:
 def test_the_page_prints_dark_on_white_and_without_controls(page: Page) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not page.locator("#find").is_visible() and page.locator("#policy-table").is_visible()
+    assert not page.locator("#find").is_visible() and page.locator("#research-table").is_visible()
 
 
 def test_without_scripts_the_results_are_still_shown(browser: Browser, report: Path) -> None:
@@ -284,7 +286,7 @@ def test_without_scripts_the_results_are_still_shown(browser: Browser, report: P
     context.set_default_timeout(PATIENCE_MS)
     plain = context.new_page()
     plain.goto(report.as_uri())
-    assert plain.locator("#policy-table tbody tr:visible").count() == 9
+    assert plain.locator("#policy-table tbody tr:visible, #research-table tbody tr:visible").count() == 9
     assert plain.locator(".pair svg").count() == 2
     assert plain.get_by_text("need JavaScript").is_visible()
     context.close()

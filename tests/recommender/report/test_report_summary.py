@@ -57,7 +57,6 @@ def test_without_any_baseline_there_are_amounts_and_no_savings() -> None:
     summary = summarise(result_of({"phasewise": [tally(2, 3)]}))
     assert summary.baseline is None and summary.row("phasewise").saved is None
     assert headline(summary).startswith("phasewise would have reserved 2.00 core-hours and 3.00 GiB-hours, at")
-    assert summary.biggest_savers(5) == []
 
 
 def test_a_baseline_that_is_the_only_choice_is_not_compared_with_itself() -> None:
@@ -94,22 +93,37 @@ def test_net_saving_is_the_difference_of_the_two_bills() -> None:
     assert summary.row("phasewise").net_saving == pytest.approx(2 * 1 + 2 * 0.5 - 0.1 * 2 - 0.25)
 
 
-def test_savers_are_ranked_by_share_of_the_total_and_with_prices_by_money() -> None:
-    policies = {"static": [tally(4, 100), tally(10, 10)], "phasewise": [tally(4, 90), tally(1, 10)]}
-    assert [row.container for row in summarise(result_of(policies)).biggest_savers(5)] == ["c1", "c0"]
-    by_money = summarise(result_of(policies), Prices(memory_gib_hour=1.0))
-    assert [row.container for row in by_money.biggest_savers(5)] == ["c0"]
-
-
 def test_harmed_containers_are_ranked_by_oom_events_then_by_time_in_violation() -> None:
     phasewise = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
     summary = summarise(result_of({"phasewise": phasewise}))
     assert [row.container for row in summary.most_harmed(5)] == ["c2", "c1", "c3"]
 
 
-def test_the_table_lists_the_baseline_other_policies_phasewise_and_then_oracles(run: Simulated) -> None:
-    names = [row.name for row in summarise(run.result).policies]
-    assert names[0] == "static" and names[5] == "phasewise" and set(names[6:]) == run.result.oracles
+def test_the_table_lists_the_baseline_phasewise_those_of_papers_and_then_oracles(run: Simulated) -> None:
+    summary = summarise(run.result)
+    assert [row.name for row in summary.in_force] == ["static", "phasewise"]
+    names = [row.name for row in summary.of_papers]
+    assert names[0] == "prev.step.rules" or set(names[:4]).isdisjoint(run.result.oracles)
+    assert set(names[4:]) == run.result.oracles
+
+
+def test_a_policy_with_kills_is_never_above_one_without_and_research_has_no_bill() -> None:
+    """It saves most, and is last of those in force; what is counted for papers costs nothing, so it has no price."""
+    policies = {
+        "class.peak": [tally(1, 1, ooms=2)],
+        "histogram": [tally(1, 1)],
+        "vpa": [tally(3, 3)],
+        "phasewise": [tally(2, 2)],
+        "static": [tally(4, 4)],
+    }
+    summary = summarise(result_of(policies), Prices(1.0, 1.0))
+    assert [row.name for row in summary.policies] == ["static", "phasewise", "vpa", "class.peak", "histogram"]
+    assert [row.bill is None for row in summary.policies] == [False, False, False, False, True]
+
+
+def test_the_report_is_never_about_a_research_policy_beside_one_in_force() -> None:
+    policies = {"phase.rules": [tally(1, 1)], "class.peak": [tally(2, 2)], "static": [tally(4, 4)]}
+    assert summarise(result_of(policies)).focus == "class.peak"
 
 
 @pytest.mark.parametrize(

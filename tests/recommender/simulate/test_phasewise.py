@@ -217,9 +217,9 @@ def test_the_row_of_class_runs_does_not_depend_on_models(bundled: PhaseModel) ->
     for models_ in ((bundled, bundled), (bundled, other)):
         of = {one.container: models_[number % 2] for number, one in enumerate(series)}
         cluster = Cluster(of.get, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), ())
-        found, problems = play_rows(["class.runs"], series, cluster)
-        assert problems == {}
-        decisions.append([found[one.container]["class.runs"].decisions[1].tolist() for one in series])
+        rows = play_rows(["class.runs"], series, cluster)
+        assert rows.problems == {}
+        decisions.append([rows.containers[one.container]["class.runs"].decisions[1].tolist() for one in series])
     assert decisions[0] == decisions[1]
 
 
@@ -244,8 +244,9 @@ def test_what_was_learned_from_earlier_runs_serves_the_first_judged_run(bundled:
     options, memory_gib = ReplayOptions(cycle_samples=6), {}
     for case, history in (("alone", ()), ("after six", earlier)):
         cluster = Cluster(lambda _: bundled, options, rules(20.0), STEP_S, Options(), history)
-        found, problems = play_rows([CLASS_PEAK, PHASEWISE], [last], cluster)
-        assert problems == {} and list(found) == [last.container]
+        rows = play_rows([CLASS_PEAK, PHASEWISE], [last], cluster)
+        found = rows.containers
+        assert rows.problems == {} and list(found) == [last.container]
         memory_gib[case] = {row: one.decisions[1][-1, MEMORY] / GIB for row, one in found[last.container].items()}
     assert memory_gib["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
     assert memory_gib["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
@@ -255,13 +256,13 @@ def test_what_was_learned_from_earlier_runs_serves_the_first_judged_run(bundled:
 def test_on_request_each_published_target_has_its_reasons(bundled: PhaseModel) -> None:
     *earlier, last = (trace.series for trace in runs(7))
     silent = Cluster(lambda _: bundled, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), earlier)
-    found, _ = play_rows([CLASS_PEAK, PHASEWISE], [last], replace(silent, explains=True))
+    found = play_rows([CLASS_PEAK, PHASEWISE], [last], replace(silent, explains=True)).containers
     of = found[last.container]
     assert of[CLASS_PEAK].reasons == ()
     at_s = [at_s for at_s, _ in of[PHASEWISE].reasons]
     assert at_s == sorted(set(at_s)) and at_s[0] <= of[PHASEWISE].marks["asked"][0]
     words = dict(of[PHASEWISE].reasons[-1][1])
     assert words["policy"] == "class.runs" and "earlier runs of its class" in words["rule"]
-    without, _ = play_rows([PHASEWISE], [last], silent)
+    without = play_rows([PHASEWISE], [last], silent).containers
     assert without[last.container][PHASEWISE].reasons == []
     assert np.array_equal(without[last.container][PHASEWISE].decisions[1], of[PHASEWISE].decisions[1])

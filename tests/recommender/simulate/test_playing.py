@@ -251,7 +251,7 @@ def test_a_declared_change_loses_nothing_under_static_also_where_a_resize_recrea
     one = trace([1] * 4)
     one.series.requests[2:] *= 2  # type: ignore[index]
     cluster = Cluster(lambda _: None, ReplayOptions(lag=0), rules(recreates=True), STEP_S, Options())
-    found, _ = play_rows([STATIC, CLASS_PEAK], [one.series], cluster)
+    found = play_rows([STATIC, CLASS_PEAK], [one.series], cluster).containers
     assert [found["run"][row].run.lost for row in (STATIC, CLASS_PEAK)] == [(0.0, 0.0)] * 2
 
 
@@ -299,9 +299,8 @@ def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gav
     """It fares as in the simulated cluster under a recommender that never recommends anything."""
     one = trace([1.0] * 5 + memory + [1.0], declared=(1.0, 1.0), first=4)
     setup = rules(limits=limits)
-    found, _ = play_rows(
-        [STATIC], [one.series], Cluster(lambda _: None, ReplayOptions(cycle_samples=1), setup, STEP_S, Options())
-    )
+    cluster = Cluster(lambda _: None, ReplayOptions(cycle_samples=1), setup, STEP_S, Options())
+    found = play_rows([STATIC], [one.series], cluster).containers
     static, idle = found["run"][STATIC], judged(one, playing(one, {}, setup)[0], setup)
     assert (static.tally, static.run) == (idle.tally, idle.run)
     assert static.decisions[1].tolist() == idle.decisions[1].tolist()

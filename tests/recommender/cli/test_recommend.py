@@ -1,0 +1,180 @@
+"""`phasewise recommend`: its table, its formats, and what it leaves out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pandas as pd
+import pytest
+import yaml
+
+from tests.fakes.command_line import CommandResult
+
+Phasewise = Callable[..., CommandResult]
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def usage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven runs of a Job, and a Deployment that is seen for half an hour, with a sample a minute."""
+    rows = []
+    for run in range(7):
+        for minute in range(30):
+            cores = 0.5 if minute < 15 else 1.5
+            at = 1_700_000_000 + 3600 * run + 60 * minute
+            rows.append((at, "ml", f"bert-{run}", "main", cores + 0.01 * (minute % 3), 500 * MIB, "bert", "Job/bert"))
+    for minute in range(30):
+        at = 1_700_000_000 + 60 * minute
+        rows.append((at, "web", "shop-7d4b9c8f6d-x2x4z", "app", 0.2, 300 * MIB, None, "Deployment/shop"))
+    names = ["timestamp", "namespace", "pod", "container", "cpu_cores", "memory_bytes", "workload", "owner"]
+    table = pd.DataFrame(rows, columns=names)
+    table["cpu_request_cores"], table["memory_request_bytes"] = 4.0, 4096.0 * MIB
+    file = tmp_path_factory.mktemp("usage") / "usage.parquet"
+    table.to_parquet(file)
+    return file
+
+
+def run(phasewise: Phasewise, usage: Path, *options: object) -> CommandResult:
+    ended = phasewise("recommend", usage, "--model", "bundled", *options)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def test_a_job_of_seven_runs_gets_less_of_both_and_a_young_service_is_marked(phasewise: Phasewise, usage: Path) -> None:
+    """The job uses 0.5 cores, then 1.5, and 500 MiB; it requests 4 cores and 4 GiB."""
+    found = {one["workload"]: one for one in orjson.loads(run(phasewise, usage, "-o", "json").out)["workloads"]}
+    job, service = found["bert"], found["shop"]
+    assert (job["namespace"], job["container"], job["owner"]) == ("ml", "main", "Job/bert")
+    assert (job["now_cpu_cores"], job["now_memory_bytes"]) == (4.0, 4096 * MIB)
+    assert 1.5 / 1.05 <= job["recommended_cpu_cores"] < 2.0
+    assert 500 * MIB < job["recommended_memory_bytes"] < 1024 * MIB
+    assert job["lowest_cpu_cores"] < 1.0 <= job["highest_cpu_cores"]
+    assert (job["runs"], job["confidence"]) == (7, "high")
+    assert job["hours"] == pytest.approx(7 * 29 / 60)
+    assert job["short_share"] <= 0.05 and job["killed_runs"] == 0
+    assert (service["runs"], service["confidence"]) == (1, "low")
+
+
+def test_the_table_shows_both_amounts_and_marks_what_is_backed_by_little(phasewise: Phasewise, usage: Path) -> None:
+    ended = run(phasewise, usage, "--cpu-price", 1, "--memory-price", 0)
+    (job,) = (line for line in ended.out.splitlines() if line.startswith("ml/bert/main "))
+    (service,) = (line for line in ended.out.splitlines() if line.startswith("web/shop/app * "))
+    assert "4.00" in job and "4.00Gi" in job and job.endswith("high")
+    assert service.endswith("low")
+    assert "at 1 per core-hour and 0 per GiB-hour" in " ".join(ended.out.split())
+    assert max(map(len, ended.out.splitlines())) <= 100
+
+
+def test_csv_has_the_columns_of_json(phasewise: Phasewise, usage: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(phasewise, usage, "-o", "csv", "--workload", "bert").out)))
+    assert [row["workload"] for row in rows] == ["bert"]
+    assert float(rows[0]["now_cpu_cores"]) == 4.0
+
+
+@pytest.mark.option("phasewise recommend", "-o")
+@pytest.mark.option("phasewise recommend", "--low-confidence")
+def test_manifests_leave_out_what_is_backed_by_little_unless_asked(phasewise: Phasewise, usage: Path) -> None:
+    ended = run(phasewise, usage, "-o", "yaml")
+    (job,) = yaml.safe_load(ended.out)
+    assert (job["namespace"], job["workload"], job["container"]) == ("ml", "Job/bert", "main")
+    assert job["resources"]["requests"]["cpu"].endswith("m") and job["resources"]["requests"]["memory"].endswith("Mi")
+    assert "left out: 1 value backed by little" in ended.err
+    both = yaml.safe_load(run(phasewise, usage, "-o", "yaml", "--low-confidence").out)
+    assert {one["workload"] for one in both} == {"Job/bert", "Deployment/shop"}
+
+
+def test_a_kustomization_names_its_targets_and_the_diff_what_changes(phasewise: Phasewise, usage: Path) -> None:
+    ended = run(phasewise, usage, "-o", "kustomize", "--low-confidence")
+    document = yaml.safe_load(ended.out)
+    targets = {
+        one["target"]["kind"]: (one["target"]["namespace"], one["target"]["name"]) for one in document["patches"]
+    }
+    assert targets == {"Job": ("ml", "bert"), "Deployment": ("web", "shop")}
+    patch = yaml.safe_load(document["patches"][0]["patch"])
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"]["memory"].endswith("Mi")
+    diff = run(phasewise, usage, "-o", "diff").out
+    assert diff.startswith("--- ml/bert/main (now)\n+++ ml/bert/main (recommended)\n")
+    assert "-    cpu: '4'" in diff
+
+
+@pytest.mark.option("phasewise recommend", "--workload")
+def test_an_unknown_workload_is_refused_with_those_that_there_are(phasewise: Phasewise, usage: Path) -> None:
+    ended = phasewise("recommend", usage, "--model", "bundled", "--workload", "bret*")
+    assert ended.code == 2
+    assert "no workload is called bret*. There are: ml/bert/main, web/shop/app." in ended.err
+
+
+@pytest.mark.option("phasewise recommend", "--cpu-price", "--memory-price")
+def test_prices_are_of_a_core_and_of_a_gib_for_an_hour(phasewise: Phasewise, usage: Path) -> None:
+    """730 hours a month."""
+
+    def saved(*prices: object) -> dict:
+        ended = run(phasewise, usage, "--workload", "bert", "-o", "json", *prices)
+        return orjson.loads(ended.out)["workloads"][0]
+
+    one = saved("--cpu-price", 1)
+    assert one["saved_a_month"] == pytest.approx(730 * one["saved_cpu_cores"])
+    one = saved("--memory-price", 2)
+    assert one["saved_a_month"] == pytest.approx(2 * 730 * one["saved_memory_bytes"] / 2**30)
+
+
+@pytest.mark.option("phasewise recommend", "--history")
+def test_earlier_runs_count_as_evidence(phasewise: Phasewise, usage: Path, tmp_path: Path) -> None:
+    table = pd.read_parquet(usage)
+    last = table.timestamp >= 1_700_000_000 + 3600 * 6
+    table[last].to_parquet(tmp_path / "now.parquet")
+    table[~last].to_parquet(tmp_path / "before.parquet")
+    options = ("--workload", "bert", "-o", "json")
+    alone = orjson.loads(run(phasewise, tmp_path / "now.parquet", *options).out)["workloads"][0]
+    ended = run(phasewise, tmp_path / "now.parquet", *options, "--history", tmp_path / "before.parquet")
+    with_history = orjson.loads(ended.out)["workloads"][0]
+    assert (alone["runs"], with_history["runs"]) == (1, 7)
+    assert with_history["recommended_memory_bytes"] < alone["recommended_memory_bytes"]
+
+
+@pytest.mark.option("phasewise recommend", "--map")
+def test_columns_may_have_other_names(phasewise: Phasewise, usage: Path, tmp_path: Path) -> None:
+    table = pd.read_parquet(usage).rename(columns={"cpu_cores": "usage"})
+    table["usage"] *= 1000
+    table.to_parquet(tmp_path / "other.parquet")
+    ended = run(phasewise, tmp_path / "other.parquet", "--map", "cpu_cores=usage:m", "--workload", "bert", "-o", "csv")
+    assert 1.4 < float(next(csv.DictReader(io.StringIO(ended.out)))["recommended_cpu_cores"]) < 2.0
+
+
+@pytest.mark.option("phasewise recommend", "--model")
+def test_one_container_without_requests_gets_a_recommendation_of_the_bundled_model(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    """There are no others to train on; the policies of papers are no substitute for ours."""
+    rows = [f"{1_700_000_000 + 60 * i},web,{0.2 + 0.01 * (i % 3)},300000000" for i in range(40)]
+    (tmp_path / "one.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n" + "\n".join(rows) + "\n")
+    ended = phasewise("recommend", tmp_path / "one.csv", "-o", "json")
+    assert "the bundled model is used: one container cannot be judged" in ended.err
+    (row,) = orjson.loads(ended.out)["workloads"]
+    assert row["now_cpu_cores"] is None and row["saved_a_month"] is None
+    assert 0.2 < row["recommended_cpu_cores"] < 0.4
+    report = phasewise("dry-run", tmp_path / "one.csv").out
+    assert report.startswith("phasewise would have reserved")
+    assert "phasewise (ours)" in report
+    refused = phasewise("recommend", tmp_path / "one.csv", "--model", tmp_path / "none")
+    assert refused.code == 2 and "none" in refused.err
+
+
+@pytest.mark.option("phasewise recommend", "--help-all")
+@pytest.mark.option("phasewise dry-run", "--help-all")
+@pytest.mark.option("phasewise recommender", "--help-all")
+@pytest.mark.parametrize("command", ["recommend", "dry-run", "recommender"])
+def test_help_shows_the_options_that_people_set_and_help_all_the_rest(phasewise: Phasewise, command: str) -> None:
+    def options(text: str) -> int:
+        return sum(line.lstrip().startswith("-") for line in text.splitlines())
+
+    short, long = phasewise(command, "--help").out, phasewise(command, "--help-all").out
+    assert options(short) <= 12 < options(long)
+    assert f"Show all {options(long)} options" in " ".join(long.split())
+    assert phasewise(command, "--help").out == short
