@@ -1,9 +1,11 @@
-"""Fit what forecasts rest on: demand and graph of the phases, and what each expert costs in held-out runs."""
+"""Fit what decisions rest on: demand and graph of the phases, what each expert costs in held-out runs, and how far the
+memory of runs spreads within a class."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,8 +15,9 @@ from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, LEAD_SAMPLES, PAS
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.experts import Experts, ExpertState, weights_of
+from recommender.policies.memory_runs import UNKNOWN_SPREAD, ClassMemory, MemoryOfRuns, pooled_spread
 from recommender.policies.phase_demand import DemandModel
-from recommender.records import CPU, FloatArray, IntArray, Progress, no_progress
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Progress, no_progress
 
 FOLDS = 3
 MAX_SAMPLES = 30_000
@@ -59,6 +62,19 @@ def fit_demand(
             known.charge(*of_run)
     demand, graph = _fit(runs, phases)
     return replace(demand, losses=_with_experience(known.expected_losses(demand.losses))), graph
+
+
+def fit_memory_spread(runs: Sequence[LabelledRun]) -> FloatArray:
+    """How far the memory of runs that ended spreads within those of one name, see `policies.promise`."""
+    classes = defaultdict[str, ClassMemory](ClassMemory)
+    memory = MemoryOfRuns(len(runs))
+    for row in range(max(len(run.usage) for run in runs)):
+        slots = np.array([slot for slot, run in enumerate(runs) if row < len(run.usage)])
+        memory.observe(slots, np.array([runs[slot].usage[row, MEMORY] for slot in slots.tolist()]), LEAD_SAMPLES + 1)
+    for slot, run in enumerate(runs):
+        if run.ended:
+            classes[run.name].add(memory.run(slot))
+    return pooled_spread(classes.values(), np.array(UNKNOWN_SPREAD))
 
 
 def losses_in(

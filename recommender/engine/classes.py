@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import groupby, islice
@@ -20,7 +21,7 @@ from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.evidence import latest
-from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, MAX_RUNS, UNKNOWN_SPREAD, ClassMemory, RunMemory, pooled_spread
 from recommender.records import CPU, MEMORY, FloatArray, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
 
@@ -29,6 +30,9 @@ MAX_CONTAINERS = 64
 
 MIN_OBSERVED_SHARE = 2.0 / 3.0
 """A run observed for less than this share of its duration is not kept."""
+
+REFRESH_SHARE = 0.1
+"""The spread of a namespace is learned again after so many new runs, as a share of those that it rests on."""
 
 
 class Classes:
@@ -39,6 +43,10 @@ class Classes:
         self._used_s: dict[WorkloadKey, float] = {}
         self.changed: dict[WorkloadKey, None] = {}
         """Classes whose profiles are out of date, longest first."""
+        self.trained_spread = np.array(UNKNOWN_SPREAD)
+        """How far the memory of runs spreads within a class elsewhere, see `policies.promise`."""
+        self._learned_runs = Counter[str]()
+        self._spreads: dict[str, tuple[float, tuple[float, ...]]] = {}
 
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Load the kept state of a class profile; runs that ended since come after it.
@@ -62,6 +70,7 @@ class Classes:
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])
+            self._learned_runs[key.namespace] += len(of_runs)
         self._used_s[key] = max(used_s, self._used_s.get(key, used_s))
 
     def runs(self, key: WorkloadKey, container: str) -> ClassRuns:
@@ -70,6 +79,26 @@ class Classes:
         if container not in of_class and len(of_class) >= MAX_CONTAINERS:
             return ClassRuns()
         return of_class.setdefault(container, ClassRuns())
+
+    def spread(self, namespace: str) -> tuple[float, ...]:
+        """How far the memory of runs spreads within a class of a namespace, see `policies.promise`.
+
+        Those of other namespaces, whose owners could move it, do not count.
+        """
+        runs = self._learned_runs[namespace]
+        due, spread = self._spreads.get(namespace, (0.0, ()))
+        if runs >= due:
+            of_one = (known for key, known in self._known.items() if key.namespace == namespace)
+            memories = [runs.memory for known in of_one for runs in known.values()]
+            pooled = pooled_spread(memories, self.trained_spread) if memories else self.trained_spread
+            spread = tuple(pooled.tolist())
+            self._spreads[namespace] = (1.0 + REFRESH_SHARE) * runs + 1.0, spread
+        return spread
+
+    def learn_spread(self, trained: FloatArray) -> None:
+        """Take over what another model knows of the memory of runs."""
+        self.trained_spread = trained
+        self._spreads.clear()
 
     def known(self, key: WorkloadKey, container: str) -> ClassRuns | None:
         runs = self._known.get(key, {}).get(container)
@@ -97,6 +126,7 @@ class Classes:
     def learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
         """Learn the memory of a run that completed or was OOM-killed."""
         self.runs(key, container).memory.add(memory)
+        self._learned_runs[key.namespace] += 1
         self._record_use(key, now_s)
 
     def _record_use(self, key: WorkloadKey, now_s: float) -> None:

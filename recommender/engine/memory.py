@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import NO_GROUP
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
@@ -17,10 +18,10 @@ from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import counted, format_memory
 
 
-def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
+def decide_memory(fleet: Fleet, groups: GroupArrays, classes: Classes, options: RailOptions) -> None:
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
-    peak_bytes, least_bytes, rises = _class_bounds(fleet, groups, slots, options)
+    peak_bytes, least_bytes, rises = _class_bounds(fleet, groups, slots, classes, options)
     largest_bytes, recent_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
@@ -30,10 +31,18 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
-def next_run(groups: GroupArrays, group: int, input_size: float, options: RailOptions, *, costly: bool) -> NextRun:
-    """A run of a group, by its slot, with this input, of which a kill may be costly."""
-    declared_bytes, limited = float(groups.declared_bytes[group]), bool(groups.limits_follow[group])
-    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, limited)
+def next_run(
+    groups: GroupArrays,
+    group: int,
+    input_size: float,
+    options: RailOptions,
+    spread: tuple[float, ...],
+    *,
+    costly: bool,
+) -> NextRun:
+    """A run of a group, by its slot, with this input, of which a kill may be costly; `spread`: see `NextRun`."""
+    declared_bytes = float(groups.declared_bytes[group])
+    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, spread)
 
 
 def cold_start_memory(runs: ClassRuns, present_bytes: float, run: NextRun) -> tuple[float, bool]:
@@ -78,16 +87,17 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
 
 
 def _class_bounds(
-    fleet: Fleet, groups: GroupArrays, slots: IntArray, options: RailOptions
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, classes: Classes, options: RailOptions
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES)."""
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
     arrays = fleet.arrays
     for place in np.flatnonzero(arrays.has_class[slots]).tolist():
-        runs, slot = fleet.by_slot[slots[place]].runs, slots[place]
-        if runs is not None and len(runs.memory):
-            group, costly = int(arrays.group[slot]), bool(arrays.costly[slot])
-            bounds = runs.memory.bounds(next_run(groups, group, float(arrays.input_size[slot]), options, costly=costly))
+        member, slot = fleet.by_slot[slots[place]], slots[place]
+        if member.runs is not None and len(member.runs.memory):
+            spread, costly = classes.spread(member.instance.namespace), bool(arrays.costly[slot])
+            group, input_size = int(arrays.group[slot]), float(arrays.input_size[slot])
+            bounds = member.runs.memory.bounds(next_run(groups, group, input_size, options, spread, costly=costly))
             peak_bytes[place], least_bytes[place], rises[place] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

@@ -13,6 +13,7 @@ import orjson
 from recommender.engine.options import BandOptions
 from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
+    KINDS,
     NO_BOUNDS,
     ClassMemory,
     MemoryOfRuns,
@@ -96,11 +97,15 @@ def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
     return np.full(len(run.series), run.memory.peak_bytes)
 
 
-def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
+def memory_by_runs(spread: FloatArray, *, rises: bool = True, inputs: bool = False) -> Rule:
     """Rule of `policies.memory_runs`, with or without the rises of earlier runs and the sizes of their inputs.
+
+    `spread` is that of runs of other classes, see `policies.promise`.
 
     A run learns from others of its class as soon as they end, and its target moves as in the engine.
     """
+
+    of_others = tuple(spread.tolist())
 
     def decide(run: Run, others: Sequence[Run]) -> FloatArray:
         ends = np.array([other.end_s for other in others])
@@ -109,7 +114,8 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            bounds = ClassMemory(other.memory for other in others[:number]).bounds(NextRun(TARGET_KILLS, size))
+            next_run = NextRun(TARGET_KILLS, size, float(declared[0]), of_others)
+            bounds = ClassMemory(other.memory for other in others[:number]).bounds(next_run)
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
@@ -221,13 +227,16 @@ def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeri
     return judged_series, before
 
 
-def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries]) -> dict[str, Result]:
-    """Judge our rule and its references on the same runs."""
+def compare(
+    judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: FloatArray
+) -> dict[str, Result]:
+    """Judge our rule and its references on the same runs; `spread`: see `memory_by_runs`."""
     runs = [Run.of(series) for series in judged_series]
     before = [Run.of(series, fitted=True) for series in fitted]
     rules: dict[str, Rule] = {
-        RULE: memory_by_runs(),
-        f"{RULE}, peaks alone": memory_by_runs(rises=False),
+        RULE: memory_by_runs(spread),
+        f"{RULE}, by the class alone": memory_by_runs(np.full(KINDS, np.nan)),
+        f"{RULE}, peaks alone": memory_by_runs(spread, rises=False),
         "static": static,
         "class.peak": class_peak,
         "largest so far x 1.15 after ten minutes": largest_so_far,
@@ -235,7 +244,7 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries])
     }
     if not any(math.isnan(run.memory.input_size) for run in runs):
         rules |= {
-            f"{RULE}, input sizes given": memory_by_runs(inputs=True),
-            f"{RULE}, peaks alone, input sizes given": memory_by_runs(rises=False, inputs=True),
+            f"{RULE}, input sizes given": memory_by_runs(spread, inputs=True),
+            f"{RULE}, peaks alone, input sizes given": memory_by_runs(spread, rises=False, inputs=True),
         }
     return {name: judge(runs, before, rule) for name, rule in rules.items()}
