@@ -15,7 +15,7 @@ from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, LEAD_SAMPLES, PAS
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.experts import Experts, ExpertState, weights_of
-from recommender.policies.memory_runs import UNKNOWN_SPREAD, ClassMemory, MemoryOfRuns, pooled_spread
+from recommender.policies.memory_runs import ClassMemory, MemoryOfRuns, variances_of_classes
 from recommender.policies.phase_demand import DemandModel
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Progress, no_progress
 
@@ -26,6 +26,8 @@ MAX_SAMPLES = 30_000
 MIN_RUN_SAMPLES = 200  # least samples to replay of a run: its start tells little of what comes later
 AHEAD_SAMPLES = 12  # planning horizon after the lead time
 CHANGES_PER_HOUR, STEP_S = 12.0, 15.0  # what experts are compared under
+
+MAX_MEMORY_CLASSES = 256  # whose spread a model keeps
 
 OF_SAMPLES = np.array([GRAPH, *range(WINDOWS, EXPERTS)])
 """The experts that need nothing but samples."""
@@ -64,8 +66,8 @@ def fit_demand(
     return replace(demand, losses=_with_experience(known.expected_losses(demand.losses))), graph
 
 
-def fit_memory_spread(runs: Sequence[LabelledRun]) -> FloatArray:
-    """How far the memory of runs that ended spreads within those of one name, see `policies.promise`."""
+def memory_variances(runs: Sequence[LabelledRun]) -> FloatArray:
+    """How far the memory of runs that ended spreads within those of one name, see `variances_of_classes`."""
     classes = defaultdict[str, ClassMemory](ClassMemory)
     memory = MemoryOfRuns(len(runs))
     for row in range(max(len(run.usage) for run in runs)):
@@ -74,7 +76,7 @@ def fit_memory_spread(runs: Sequence[LabelledRun]) -> FloatArray:
     for slot, run in enumerate(runs):
         if run.ended:
             classes[run.name].add(memory.run(slot))
-    return pooled_spread(classes.values(), np.array(UNKNOWN_SPREAD))
+    return variances_of_classes(classes.values())[:, :MAX_MEMORY_CLASSES]
 
 
 def losses_in(

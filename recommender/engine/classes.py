@@ -21,7 +21,17 @@ from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.evidence import latest
-from recommender.policies.memory_runs import AGES, MAX_RUNS, UNKNOWN_SPREAD, ClassMemory, RunMemory, pooled_spread
+from recommender.policies.memory_runs import (
+    AGES,
+    MAX_RUNS,
+    NO_CLASSES,
+    UNKNOWN_SPREAD,
+    ClassMemory,
+    RunMemory,
+    Spreads,
+    spread_of_classes,
+    variances_of_classes,
+)
 from recommender.records import CPU, MEMORY, FloatArray, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
 
@@ -43,10 +53,9 @@ class Classes:
         self._used_s: dict[WorkloadKey, float] = {}
         self.changed: dict[WorkloadKey, None] = {}
         """Classes whose profiles are out of date, longest first."""
-        self.trained_spread = np.array(UNKNOWN_SPREAD)
-        """How far the memory of runs spreads within a class elsewhere, see `policies.promise`."""
+        self._trained_variances = NO_CLASSES
         self._learned_runs = Counter[str]()
-        self._spreads: dict[str, tuple[float, tuple[float, ...]]] = {}
+        self._spreads: dict[str, tuple[float, Spreads]] = {}
 
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Load the kept state of a class profile; runs that ended since come after it.
@@ -80,24 +89,23 @@ class Classes:
             return ClassRuns()
         return of_class.setdefault(container, ClassRuns())
 
-    def spread(self, namespace: str) -> tuple[float, ...]:
-        """How far the memory of runs spreads within a class of a namespace, see `policies.promise`.
+    def spread(self, namespace: str) -> Spreads:
+        """How far the memory of runs spreads within classes of a namespace and of the training.
 
         Those of other namespaces, whose owners could move it, do not count.
         """
         runs = self._learned_runs[namespace]
-        due, spread = self._spreads.get(namespace, (0.0, ()))
+        due, spread = self._spreads.get(namespace, (0.0, UNKNOWN_SPREAD))
         if runs >= due:
             of_one = (known for key, known in self._known.items() if key.namespace == namespace)
-            memories = [runs.memory for known in of_one for runs in known.values()]
-            pooled = pooled_spread(memories, self.trained_spread) if memories else self.trained_spread
-            spread = tuple(pooled.tolist())
+            variances = variances_of_classes(runs.memory for known in of_one for runs in known.values())
+            spread = spread_of_classes(np.concatenate([self._trained_variances, variances], axis=1))
             self._spreads[namespace] = (1.0 + REFRESH_SHARE) * runs + 1.0, spread
         return spread
 
-    def learn_spread(self, trained: FloatArray) -> None:
-        """Take over what another model knows of the memory of runs."""
-        self.trained_spread = trained
+    def set_trained(self, variances: FloatArray) -> None:
+        """Take over how far the memory of runs spreads within classes of the training, see `variances_of_classes`."""
+        self._trained_variances = variances
         self._spreads.clear()
 
     def known(self, key: WorkloadKey, container: str) -> ClassRuns | None:

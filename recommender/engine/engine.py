@@ -64,7 +64,7 @@ class Engine:
         fleet.introduce, fleet.resume = self._introduce, self._resume
         fleet.set_objectives(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes
-        self.classes.learn_spread(fleet.memory_spread)
+        self.classes.set_trained(fleet.memory_variances)
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.running: dict[Instance, Running] = {}
         self._deferred: set[Instance] = set()
@@ -117,7 +117,7 @@ class Engine:
 
     def adopt(self, model: PhaseModel) -> None:
         self.fleet.adopt(model)
-        self.classes.learn_spread(model.memory_spread)
+        self.classes.set_trained(model.memory_variances)
 
     def why(self, group: Group) -> Why:
         """Explain the target of a group, as of the last step."""

@@ -5,6 +5,8 @@ Where the class has too few runs for a bound, memory follows the container's own
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from recommender.engine.classes import Classes
@@ -13,7 +15,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.memory_runs import AGES, NextRun, memory_targets
+from recommender.policies.memory_runs import AGES, NextRun, Spreads, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import counted, format_memory
 
@@ -36,7 +38,7 @@ def next_run(
     group: int,
     input_size: float,
     options: RailOptions,
-    spread: tuple[float, ...],
+    spread: Spreads,
     *,
     costly: bool,
 ) -> NextRun:
@@ -59,13 +61,14 @@ def explain_memory(runs: ClassRuns | None, run: NextRun) -> str:
     bounds = runs.memory.bounds(run)
     known = f"{counted(bounds.runs, 'earlier run')} of its class"
     if np.isnan(bounds.peak_bytes):
-        few = f"a bound needs more than {known}"
+        few = f"it knows {known}"
         far = f"its input of {run.input_size:g} is far larger than that of {known}"
         return f"memory follows its own peak: {far if bounds.by_input else few}"
-    chance = bounds.runs / (bounds.runs + 1.0)
     scaled = f", scaled to its input of {run.input_size:g}" if bounds.by_input else ""
+    spread = run.spread[0]
+    others = f" (in other classes they differ by {math.sqrt(spread.variance):.0%})" if spread.freedom else ""
     return (
-        f"memory by {known}{scaled}: with a probability of {chance:.0%} the rest of "
+        f"memory by {known}{scaled}: as far as these differ{others}, with a probability of {1.0 - run.target_kills:.4g} "
         f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
     )
 

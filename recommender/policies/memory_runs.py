@@ -21,7 +21,7 @@ import numpy as np
 
 from recommender.kernels.runs import observe_memory
 from recommender.policies.evidence import Turnover, is_light
-from recommender.policies.promise import pooled_variances, spread_of, upper_bound
+from recommender.policies.promise import Spread, fit_spread, upper_bound, variances_of
 from recommender.records import BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -32,9 +32,10 @@ MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
 KINDS = 1 + AGES  # kinds of amounts of a run that are bounded: its peak, and its rises
-MAX_LOG = 700.0  # its exponential is finite
+MAX_LOG = 700.0  # the exponential of more is infinite
 
-UNKNOWN_SPREAD = (math.nan,) * KINDS
+UNKNOWN_SPREAD = (Spread(),) * KINDS
+NO_CLASSES = np.empty((2, 0, KINDS))
 MIN_INPUTS = 3  # runs with a known input that tell how peaks follow it
 
 MAX_DECLARED_RATIO = 2.0
@@ -62,6 +63,10 @@ MAX_EXTRAPOLATION = 4.0
 OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
 
 
+Spreads = tuple[Spread, ...]
+"""(KINDS,): of peaks and rises."""
+
+
 class RunMemory(NamedTuple):
     """Memory of one run."""
 
@@ -83,8 +88,8 @@ class NextRun(NamedTuple):
     input_size: float = math.nan
     declared_bytes: float = math.nan
     """See `RunMemory`."""
-    spread: tuple[float, ...] = UNKNOWN_SPREAD
-    """Variances of the logarithms of peak and rises within other classes, see `promise`; NaN where unknown."""
+    spread: Spreads = UNKNOWN_SPREAD
+    """How far runs of other classes spread."""
 
     @property
     def share(self) -> float:
@@ -189,14 +194,14 @@ class ClassMemory:
             self._bounds[key] = self._bound(run)
         return self._bounds[key]
 
-    def spread(self) -> tuple[FloatArray, FloatArray]:
-        """Variances of the logarithms of its runs, float64 (KINDS,), and their number less one: of the latest kind."""
+    def variances(self) -> FloatArray:
+        """float64 (2, KINDS): variances of the logarithms of its runs of the latest kind, and their number less one."""
         if not len(self):
-            return np.zeros(KINDS), np.zeros(KINDS)
+            return np.zeros((2, KINDS))
         counts = self._of_kind(float(self.declared_bytes[-1])) & self._counts()
         amounts = np.column_stack([self.peaks_bytes[counts], self.rises[counts]])
         logs = np.log(np.where(amounts > 0.0, np.maximum(amounts, 1.0), np.nan))
-        return spread_of(logs)
+        return variances_of(logs)
 
     def largest_bytes(self, declared_bytes: float) -> float:
         """Largest known peak of runs of this kind; 0 without any."""
@@ -239,16 +244,18 @@ class ClassMemory:
         return MemoryBounds(ended, peak_bytes, np.maximum(every, of_longer), by_input=by_input)
 
 
-def pooled_spread(classes: Iterable[ClassMemory], trained: FloatArray) -> FloatArray:
-    """Variances within classes like these, float64 (KINDS,), beside what is known from training, see `promise`.
+def variances_of_classes(classes: Iterable[ClassMemory]) -> FloatArray:
+    """float64 (2, classes, KINDS): see `ClassMemory.variances`, of those with more than one run."""
+    found = np.array([memory.variances() for memory in classes]).reshape(-1, 2, KINDS)
+    return found[found[:, 1, 0] > 0.0].swapaxes(0, 1)
 
-    For ages that too few runs reached it is that of the age before.
-    """
-    variances, freedom = (np.stack(part) for part in zip(*(memory.spread() for memory in classes), strict=True))
-    pooled = pooled_variances(variances, freedom, trained)
+
+def spread_of_classes(variances: FloatArray) -> Spreads:
+    """How far runs of classes like these spread; at ages that too few of them reached as at the age before."""
+    spreads = [fit_spread(*variances[:, :, kind]) for kind in range(KINDS)]
     for age in range(2, KINDS):
-        pooled[age] = pooled[age - 1] if math.isnan(pooled[age]) else pooled[age]
-    return pooled
+        spreads[age] = spreads[age] if spreads[age].freedom else spreads[age - 1]
+    return tuple(spreads)
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
@@ -303,4 +310,5 @@ def memory_targets(
 
 def _bound(values: FloatArray, run: NextRun, kind: int) -> float:
     """What the run exceeds with the accepted probability, by these amounts of earlier ones; infinite if unknown."""
-    return float(np.exp(min(upper_bound(np.log(values), run.spread[kind], run.share), MAX_LOG)))
+    bound = upper_bound(np.log(values), run.spread[kind], run.share)
+    return math.exp(bound) if bound < MAX_LOG else math.inf

@@ -13,12 +13,13 @@ import orjson
 from recommender.engine.options import BandOptions
 from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
-    KINDS,
     NO_BOUNDS,
+    UNKNOWN_SPREAD,
     ClassMemory,
     MemoryOfRuns,
     NextRun,
     RunMemory,
+    Spreads,
     memory_targets,
 )
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
@@ -97,15 +98,13 @@ def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
     return np.full(len(run.series), run.memory.peak_bytes)
 
 
-def memory_by_runs(spread: FloatArray, *, rises: bool = True, inputs: bool = False) -> Rule:
+def memory_by_runs(spread: Spreads, *, rises: bool = True, inputs: bool = False) -> Rule:
     """Rule of `policies.memory_runs`, with or without the rises of earlier runs and the sizes of their inputs.
 
-    `spread` is that of runs of other classes, see `policies.promise`.
+    `spread` is that of runs of other classes.
 
     A run learns from others of its class as soon as they end, and its target moves as in the engine.
     """
-
-    of_others = tuple(spread.tolist())
 
     def decide(run: Run, others: Sequence[Run]) -> FloatArray:
         ends = np.array([other.end_s for other in others])
@@ -114,7 +113,7 @@ def memory_by_runs(spread: FloatArray, *, rises: bool = True, inputs: bool = Fal
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            next_run = NextRun(TARGET_KILLS, size, float(declared[0]), of_others)
+            next_run = NextRun(TARGET_KILLS, size, float(declared[0]), spread)
             bounds = ClassMemory(other.memory for other in others[:number]).bounds(next_run)
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
@@ -228,14 +227,14 @@ def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeri
 
 
 def compare(
-    judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: FloatArray
+    judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: Spreads
 ) -> dict[str, Result]:
     """Judge our rule and its references on the same runs; `spread`: see `memory_by_runs`."""
     runs = [Run.of(series) for series in judged_series]
     before = [Run.of(series, fitted=True) for series in fitted]
     rules: dict[str, Rule] = {
         RULE: memory_by_runs(spread),
-        f"{RULE}, by the class alone": memory_by_runs(np.full(KINDS, np.nan)),
+        f"{RULE}, by the class alone": memory_by_runs(UNKNOWN_SPREAD),
         f"{RULE}, peaks alone": memory_by_runs(spread, rises=False),
         "static": static,
         "class.peak": class_peak,

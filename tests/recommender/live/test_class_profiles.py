@@ -17,7 +17,7 @@ from recommender.engine.persistence import pack, unpack
 from recommender.engine.tally import Report
 from recommender.live import class_profiles
 from recommender.live.round import Recommender
-from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, RunMemory
+from recommender.policies.memory_runs import AGES, RunMemory
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
 from tests.fakes.curves import curve_of
 from tests.fakes.records import GIB, recommender, target_of, use
