@@ -32,7 +32,7 @@ MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
 KINDS = 1 + AGES  # kinds of amounts of a run that are bounded: its peak, and its rises
-MAX_LOG = 700.0  # the exponential of more is infinite
+MAX_LOG = 100.0  # a bound above its exponential is none
 
 UNKNOWN_SPREAD = (Spread(),) * KINDS
 NO_CLASSES = np.empty((2, 0, KINDS))

@@ -21,6 +21,8 @@ from recommender.policies.memory_runs import (
     RunMemory,
     Spreads,
     memory_targets,
+    spread_of_classes,
+    variances_of_classes,
 )
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
 
@@ -31,6 +33,7 @@ NO_BOUNDS_WAIT_S = 600.0  # without bounds the declared request stays at first
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
 QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
+CALIBRATED_TARGETS, CALIBRATED_RUNS, ORDERS = (0.001, 0.01, 0.05, 0.1), (1, 2, 3, 5, 10, 20), 40
 CLASSLESS_FOLDS, CLASSLESS_KILL_SHARE = 5, 0.05
 """Cross-validation folds for runs without a class, and the share of them that may be killed."""
 BAND = BandOptions()
@@ -208,6 +211,52 @@ def _judge_classless(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Clas
         total += _tally(run, np.tile([0.0, of_run[0]], (len(of_run), 1)), of_run)
         used += float(np.nansum(run.series.usage[FIRST_DECISION:, MEMORY])) * run.step_s
     return ClasslessResult(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Of runs bounded by so many earlier ones, weighed by class: the share that exceeded a bound, and the median ratio
+    of the bound of the peak to the largest of those."""
+
+    exceeded: float
+    ratio: float
+    runs: int
+
+
+def calibrate(series: Sequence[UsageSeries], seed: int) -> dict[str, Promise]:
+    """What bounds promise and what came, by the number of earlier runs, each class by the spread of all others.
+
+    Runs of a class follow one another in random orders.
+    """
+    classes: dict[str, list[RunMemory]] = {}
+    for one in series:
+        classes.setdefault(str(one.workload), []).append(Run.of(one).memory)
+    found: dict[str, Promise] = {}
+    for target in CALIBRATED_TARGETS:
+        for number in CALIBRATED_RUNS:
+            exceeded, ratios, runs = list[float](), list[float](), 0
+            for name, of_class in classes.items():
+                if len(of_class) > number:
+                    others = (ClassMemory(memories) for other, memories in classes.items() if other != name)
+                    spread = spread_of_classes(variances_of_classes(others))
+                    drawn = [_exceeds(of_class, number, NextRun(target, spread=spread), seed + k) for k in range(ORDERS)]
+                    exceeded.append(float(np.mean([over for over, _ in drawn])))
+                    ratios += [ratio for _, ratio in drawn]
+                    runs += len(of_class)
+            if exceeded:
+                name = f"{target:.1%} promised, {number} earlier"
+                found[name] = Promise(float(np.mean(exceeded)), float(np.median(ratios)), runs)
+    return found
+
+
+def _exceeds(runs: Sequence[RunMemory], number: int, run: NextRun, seed: int) -> tuple[bool, float]:
+    """Whether a run drawn at random exceeds what others, drawn before it, promise; and the ratio of their bound."""
+    drawn = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))[: number + 1]]
+    *earlier, last = drawn
+    largest = max(one.peak_bytes for one in earlier)
+    bounds = ClassMemory(earlier).bounds(run._replace(declared_bytes=1e3 * largest))
+    exceeds = last.peak_bytes > bounds.peak_bytes or bool((last.rises > bounds.rises).any())
+    return exceeds, bounds.peak_bytes / largest
 
 
 def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
