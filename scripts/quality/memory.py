@@ -33,7 +33,8 @@ NO_BOUNDS_WAIT_S = 600.0  # without bounds the declared request stays at first
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
 QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
-CALIBRATED_TARGETS, CALIBRATED_RUNS, ORDERS = (0.001, 0.01, 0.05, 0.1), (1, 2, 3, 5, 10, 20), 40
+CALIBRATED_TARGETS, CALIBRATED_RUNS, ORDERS = (0.01, 0.05, 0.1), (1, 2, 3, 5, 10, 20), 40
+UNDECLARED_FACTOR = 1e3  # to the largest peak of earlier runs: as if a run could use any memory
 CLASSLESS_FOLDS, CLASSLESS_KILL_SHARE = 5, 0.05
 """Cross-validation folds for runs without a class, and the share of them that may be killed."""
 BAND = BandOptions()
@@ -215,48 +216,56 @@ def _judge_classless(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Clas
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Of runs bounded by so many earlier ones, weighed by class: the share that exceeded a bound, and the median ratio
-    of the bound of the peak to the largest of those."""
+    """Of runs bounded by so many earlier ones, weighed by class: the share that would have been killed, and the median
+    ratio of the bound of the peak to the largest of those."""
 
-    exceeded: float
+    killed: float
     ratio: float
-    runs: int
+    classes: int
 
 
 def calibrate(series: Sequence[UsageSeries], seed: int) -> dict[str, Promise]:
     """What bounds promise and what came, by the number of earlier runs, each class by the spread of all others.
 
-    Runs of a class follow one another in random orders.
+    Runs of a class follow one another in random orders. What is declared is no bound.
     """
-    classes: dict[str, list[RunMemory]] = {}
+    classes: dict[str, list[Run]] = {}
     for one in series:
-        classes.setdefault(str(one.workload), []).append(Run.of(one).memory)
+        classes.setdefault(str(one.workload), []).append(Run.of(one))
+    variances = {name: variances_of_classes([ClassMemory(r.memory for r in runs)]) for name, runs in classes.items()}
+    spreads = {
+        name: spread_of_classes(np.concatenate([one for other, one in variances.items() if other != name], axis=1))
+        for name in classes
+    }
     found: dict[str, Promise] = {}
     for target in CALIBRATED_TARGETS:
         for number in CALIBRATED_RUNS:
-            exceeded, ratios, runs = list[float](), list[float](), 0
-            for name, of_class in classes.items():
-                if len(of_class) > number:
-                    others = (ClassMemory(memories) for other, memories in classes.items() if other != name)
-                    spread = spread_of_classes(variances_of_classes(others))
-                    drawn = [_exceeds(of_class, number, NextRun(target, spread=spread), seed + k) for k in range(ORDERS)]
-                    exceeded.append(float(np.mean([over for over, _ in drawn])))
-                    ratios += [ratio for _, ratio in drawn]
-                    runs += len(of_class)
-            if exceeded:
-                name = f"{target:.1%} promised, {number} earlier"
-                found[name] = Promise(float(np.mean(exceeded)), float(np.median(ratios)), runs)
+            drawn = [
+                [_next_of(runs, number, NextRun(target, spread=spreads[name]), seed + order) for order in range(ORDERS)]
+                for name, runs in classes.items()
+                if len(runs) > number
+            ]
+            if drawn:
+                killed, ratios = np.array(drawn).transpose(2, 0, 1)
+                promise = Promise(float(killed.mean()), float(np.median(ratios)), len(drawn))
+                found[f"{target:.0%} promised, {number} earlier"] = promise
     return found
 
 
-def _exceeds(runs: Sequence[RunMemory], number: int, run: NextRun, seed: int) -> tuple[bool, float]:
-    """Whether a run drawn at random exceeds what others, drawn before it, promise; and the ratio of their bound."""
-    drawn = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))[: number + 1]]
-    *earlier, last = drawn
-    largest = max(one.peak_bytes for one in earlier)
-    bounds = ClassMemory(earlier).bounds(run._replace(declared_bytes=1e3 * largest))
-    exceeds = last.peak_bytes > bounds.peak_bytes or bool((last.rises > bounds.rises).any())
-    return exceeds, bounds.peak_bytes / largest
+def _next_of(runs: Sequence[Run], number: int, run: NextRun, seed: int) -> tuple[bool, float]:
+    """Whether a run drawn at random uses more than others, drawn before it, promise; and the ratio of their bound."""
+    *earlier, last = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))[: number + 1]]
+    memory = ClassMemory(one.memory for one in earlier)
+    largest_bytes = memory.largest_bytes(math.nan)
+    bounds = memory.bounds(run._replace(declared_bytes=UNDECLARED_FACTOR * largest_bytes))
+    n = len(last.series)
+    targets = memory_targets(
+        last.known_age_steps, last.known_largest_bytes, last.known_recent_bytes, np.full(n, np.nan),
+        np.full(n, bounds.peak_bytes), bounds.rises, PEAK_MARGIN,
+    )  # fmt: skip
+    used = last.series.usage[FIRST_DECISION + DELAY_SAMPLES :, MEMORY]
+    in_force = targets[FIRST_DECISION : n - DELAY_SAMPLES]
+    return bool((used > in_force).any()), bounds.peak_bytes / largest_bytes
 
 
 def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
