@@ -97,7 +97,9 @@ def t_quantile(share: float, freedom: float) -> float:
     9.92
     """
     edges = math.pi / 2.0 * np.linspace(0.0, 1.0, 10_001) ** 3  # from a right angle downwards
-    above = np.concatenate([[0.0], np.cumsum(np.sin((edges[1:] + edges[:-1]) / 2.0) ** (freedom - 1.0) * np.diff(edges))])
+    above = np.concatenate(
+        [[0.0], np.cumsum(np.sin((edges[1:] + edges[:-1]) / 2.0) ** (freedom - 1.0) * np.diff(edges))]
+    )
     left = np.interp(2.0 * min(max(share, 1e-9), 0.5), above / above[-1], edges)
     return math.sqrt(freedom) / math.tan(left)
 

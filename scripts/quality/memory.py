@@ -284,9 +284,7 @@ def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeri
     return judged_series, before
 
 
-def compare(
-    judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: Spreads
-) -> dict[str, Result]:
+def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: Spreads) -> dict[str, Result]:
     """Judge our rule and its references on the same runs; `spread`: see `memory_by_runs`."""
     runs = [Run.of(series) for series in judged_series]
     before = [Run.of(series, fitted=True) for series in fitted]

@@ -308,9 +308,7 @@ def test_runs_that_declare_more_than_twice_or_less_than_half_are_of_another_kind
 def test_at_ages_that_too_few_classes_reached_runs_spread_as_at_the_age_before() -> None:
     rng = np.random.default_rng(0)
     reached = np.where(np.arange(AGES) < 5, 1.0, 0.0)
-    classes = [
-        ClassMemory(RunMemory(1e9, reached * rng.lognormal(0.5, 0.1, AGES)) for _ in range(5)) for _ in range(4)
-    ]
+    classes = [ClassMemory(RunMemory(1e9, reached * rng.lognormal(0.5, 0.1, AGES)) for _ in range(5)) for _ in range(4)]
     spreads = spread_of_classes(variances_of_classes(classes))
     assert spreads[0].variance == pytest.approx(0.02**2), "equal peaks"
     assert all(math.sqrt(spread.variance) == pytest.approx(0.1, rel=0.4) for spread in spreads[1:6])
