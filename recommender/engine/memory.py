@@ -68,8 +68,9 @@ def explain_memory(runs: ClassRuns | None, run: NextRun) -> str:
     spread = run.spread[0]
     others = f" (in other classes they differ by {math.sqrt(spread.variance):.0%})" if spread.freedom else ""
     return (
-        f"memory by {known}{scaled}: as far as these differ{others}, with a probability of {1.0 - run.target_kills:.4g} "
-        f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
+        f"memory by {known}{scaled}: as far as these differ{others}, with a probability of "
+        f"{1.0 - run.target_kills:.4g} the run stays within their rises above its recent usage, "
+        f"and below {format_memory(bounds.peak_bytes)}"
     )
 
 
