@@ -1,9 +1,11 @@
-"""Fit what forecasts rest on: demand and graph of the phases, and what each expert costs in held-out runs."""
+"""Fit what decisions rest on: demand and graph of the phases, what each expert costs in held-out runs, and how far the
+memory of runs spreads within a class."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,8 +15,9 @@ from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, LEAD_SAMPLES, PAS
 from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.experts import Experts, ExpertState, weights_of
+from recommender.policies.memory_runs import ClassMemory, MemoryOfRuns, variances_of_classes
 from recommender.policies.phase_demand import DemandModel
-from recommender.records import CPU, FloatArray, IntArray, Progress, no_progress
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Progress, no_progress
 
 FOLDS = 3
 MAX_SAMPLES = 30_000
@@ -23,6 +26,8 @@ MAX_SAMPLES = 30_000
 MIN_RUN_SAMPLES = 200  # least samples to replay of a run: its start tells little of what comes later
 AHEAD_SAMPLES = 12  # planning horizon after the lead time
 CHANGES_PER_HOUR, STEP_S = 12.0, 15.0  # what experts are compared under
+
+MAX_MEMORY_CLASSES = 256  # whose spread a model keeps
 
 OF_SAMPLES = np.array([GRAPH, *range(WINDOWS, EXPERTS)])
 """The experts that need nothing but samples."""
@@ -59,6 +64,19 @@ def fit_demand(
             known.charge(*of_run)
     demand, graph = _fit(runs, phases)
     return replace(demand, losses=_with_experience(known.expected_losses(demand.losses))), graph
+
+
+def memory_variances(runs: Sequence[LabelledRun]) -> FloatArray:
+    """How far the memory of runs that ended spreads within those of one name, see `variances_of_classes`."""
+    classes = defaultdict[str, ClassMemory](ClassMemory)
+    memory = MemoryOfRuns(len(runs))
+    for row in range(max(len(run.usage) for run in runs)):
+        slots = np.array([slot for slot, run in enumerate(runs) if row < len(run.usage)])
+        memory.observe(slots, np.array([runs[slot].usage[row, MEMORY] for slot in slots.tolist()]), LEAD_SAMPLES + 1)
+    for slot, run in enumerate(runs):
+        if run.ended:
+            classes[run.name].add(memory.run(slot))
+    return variances_of_classes(classes.values())[:, :MAX_MEMORY_CLASSES]
 
 
 def losses_in(

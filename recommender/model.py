@@ -22,12 +22,13 @@ from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.kmeans import PhaseCentres
 from recommender.phases.statistics import PhaseStatistics
+from recommender.policies.memory_runs import KINDS, NO_CLASSES
 from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray, UsageSeries
 
 BUNDLED = "bundled"  # name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings
 
-_TRAINED_ON = "training.containers"
+_TRAINED_ON, _MEMORY_VARIANCES = "training.containers", "memory.variances"
 
 PARAMETER_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean", "scaler_scale")
 """Arrays that `model import` reads, named as in AI4DL's package."""
@@ -41,6 +42,8 @@ class PhaseModel:
     statistics: PhaseStatistics | None = None
     graph: PhaseGraph | None = None  # over the detector's phases and the unknown phase, which is the last
     demand: DemandModel | None = None
+    # float64 (2, classes, KINDS): how far the memory of runs spreads within classes, see `variances_of_classes`.
+    memory_variances: FloatArray = field(default_factory=NO_CLASSES.copy)
     # Facts of the training for JSON: data, choice of k, step, cycle, target violation, seed, data hash.
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""  # its name in reports: "bundled", or the folder's name
@@ -76,6 +79,7 @@ class PhaseModel:
             manifest["graph"] = graph_io.to_document(self.graph)
         if self.demand is not None:
             arrays |= {f"demand.{name}": array for name, array in self.demand.to_state().items()}
+        arrays[_MEMORY_VARIANCES] = self.memory_variances
         if self.trained_on is not None:
             arrays[_TRAINED_ON] = self.trained_on
         return artifacts.pack(arrays, manifest)
@@ -120,7 +124,8 @@ def _assembled(arrays: artifacts.Arrays, manifest: Mapping[str, Any], place: obj
         if len({part is None for part in (statistics, graph, demand)}) > 1:
             raise BadArtifact("it has only some of phase statistics, graph and demand. Train it again.")
         facts, trained_on = _checked_training(manifest["training"], statistics is not None), arrays.get(_TRAINED_ON)
-        return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
+        variances = _checked_variances(arrays.get(_MEMORY_VARIANCES, NO_CLASSES))
+        return PhaseModel(detector, statistics, graph, demand, variances, facts, origin, trained_on)
     except BadArtifact as error:
         raise BadArtifact(f"{place}: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
@@ -133,6 +138,13 @@ def _names(features: object) -> list[str]:
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         raise BadArtifact(f"{artifacts.MANIFEST} names features that are not text. Train it again.")
     return features
+
+
+def _checked_variances(variances: NDArray[Any]) -> FloatArray:
+    fits = variances.dtype.kind == "f" and variances.ndim == 3 and variances.shape[::2] == (2, KINDS)
+    if not fits or not (np.isfinite(variances) & (variances >= 0.0)).all() or (variances[0] == 0.0).any():
+        raise BadArtifact(f"{_MEMORY_VARIANCES} does not hold variances of {KINDS} amounts. Train it again.")
+    return variances.astype(np.float64)
 
 
 def _checked_training(training: Mapping[str, Any], trained: bool) -> Mapping[str, Any]:

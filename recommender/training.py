@@ -15,7 +15,7 @@ import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.errors import NotEnoughData
-from recommender.forecasting import LabelledRun, fit_demand, is_compared
+from recommender.forecasting import LabelledRun, fit_demand, is_compared, memory_variances
 from recommender.judging import cycle_samples_on
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
@@ -120,7 +120,8 @@ def with_forecasts(
     graph = graph.within(MAX_CONTEXTS)
     until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
     facts = {**facts, "until_s": until_s, "compared": is_compared(demand)}
-    return PhaseModel(detector, statistics, graph, demand, facts, trained_on=np.unique(name_hashes(series)))
+    trained_on = np.unique(name_hashes(series))
+    return PhaseModel(detector, statistics, graph, demand, memory_variances(runs), facts, trained_on=trained_on)
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,8 @@ RAIL_OPTIONS = (
     _rail(
         "--target-kills",
         FiniteRange(0, 0.5),
-        "Accepted share of OOM-killed runs, estimated from earlier runs of the class. A tenth of it for pods that "
-        "request devices such as GPUs or cannot resume.",
+        "Accepted share of OOM-killed runs, by earlier runs of the class and the spread of other classes. A tenth of "
+        "it for pods that request devices such as GPUs or cannot resume.",
     ),
     _rail(
         "--resizes-per-hour",

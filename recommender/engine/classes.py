@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import groupby, islice
@@ -20,7 +21,17 @@ from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.evidence import latest
-from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
+from recommender.policies.memory_runs import (
+    AGES,
+    MAX_RUNS,
+    NO_CLASSES,
+    UNKNOWN_SPREAD,
+    ClassMemory,
+    RunMemory,
+    Spreads,
+    spread_of_classes,
+    variances_of_classes,
+)
 from recommender.records import CPU, MEMORY, FloatArray, or_nan
 from recommender.units import BYTES_PER_MIB, counted, format_time
 
@@ -29,6 +40,9 @@ MAX_CONTAINERS = 64
 
 MIN_OBSERVED_SHARE = 2.0 / 3.0
 """A run observed for less than this share of its duration is not kept."""
+
+REFRESH_SHARE = 0.1
+"""The spread of a namespace is learned again after so many new runs, as a share of those that it rests on."""
 
 
 class Classes:
@@ -39,6 +53,9 @@ class Classes:
         self._used_s: dict[WorkloadKey, float] = {}
         self.changed: dict[WorkloadKey, None] = {}
         """Classes whose profiles are out of date, longest first."""
+        self._trained_variances = NO_CLASSES
+        self._learned_runs = Counter[str]()
+        self._spreads: dict[str, tuple[float, Spreads]] = {}
 
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Load the kept state of a class profile; runs that ended since come after it.
@@ -62,6 +79,7 @@ class Classes:
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])
+            self._learned_runs[key.namespace] += len(of_runs)
         self._used_s[key] = max(used_s, self._used_s.get(key, used_s))
 
     def runs(self, key: WorkloadKey, container: str) -> ClassRuns:
@@ -70,6 +88,25 @@ class Classes:
         if container not in of_class and len(of_class) >= MAX_CONTAINERS:
             return ClassRuns()
         return of_class.setdefault(container, ClassRuns())
+
+    def spread(self, namespace: str) -> Spreads:
+        """How far the memory of runs spreads within classes of a namespace and of the training.
+
+        Those of other namespaces, whose owners could move it, do not count.
+        """
+        runs = self._learned_runs[namespace]
+        due, spread = self._spreads.get(namespace, (0.0, UNKNOWN_SPREAD))
+        if runs >= due:
+            of_one = (known for key, known in self._known.items() if key.namespace == namespace)
+            variances = variances_of_classes(runs.memory for known in of_one for runs in known.values())
+            spread = spread_of_classes(np.concatenate([self._trained_variances, variances], axis=1))
+            self._spreads[namespace] = (1.0 + REFRESH_SHARE) * runs + 1.0, spread
+        return spread
+
+    def set_trained(self, variances: FloatArray) -> None:
+        """Take over how far the memory of runs spreads within classes of the training, see `variances_of_classes`."""
+        self._trained_variances = variances
+        self._spreads.clear()
 
     def known(self, key: WorkloadKey, container: str) -> ClassRuns | None:
         runs = self._known.get(key, {}).get(container)
@@ -97,6 +134,7 @@ class Classes:
     def learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
         """Learn the memory of a run that completed or was OOM-killed."""
         self.runs(key, container).memory.add(memory)
+        self._learned_runs[key.namespace] += 1
         self._record_use(key, now_s)
 
     def _record_use(self, key: WorkloadKey, now_s: float) -> None:

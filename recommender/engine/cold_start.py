@@ -112,7 +112,8 @@ class ColdStarts:
         for workload, age_s, input_size, costly in queries:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:
-                run = next_run(arrays, slot, input_size, self._rails, costly=costly)
+                spread = self._classes.spread(group.namespace)
+                run = next_run(arrays, slot, input_size, self._rails, spread, costly=costly)
                 memory_bytes, promised = cold_start_memory(runs, present_bytes, run)
                 least_cores = 0.0 if expected.foreseen or math.isnan(limited_cores) else limited_cores
                 cpu_cores = max(expected.cpu_cores, least_cores)

@@ -120,6 +120,7 @@ class Containers:
         self.step_s, self.cycle_samples, self.introduce = step_s, cycle_samples, introduce
         self.resume: Callable[[Containers, Member, int], None] = lambda *_: None
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
+        self.memory_variances = model.memory_variances
         self.rows, self.arrays = Rows(max(cycle_samples, MIN_KEPT_ROWS)), ContainerArrays()
         self.curves, self.memory, self.past = CurveRecorder(step_s), MemoryOfRuns(), OwnPast()
         self.lead_s = step_s

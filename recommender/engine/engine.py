@@ -64,6 +64,7 @@ class Engine:
         fleet.introduce, fleet.resume = self._introduce, self._resume
         fleet.set_objectives(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes
+        self.classes.set_trained(fleet.memory_variances)
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.running: dict[Instance, Running] = {}
         self._deferred: set[Instance] = set()
@@ -116,6 +117,7 @@ class Engine:
 
     def adopt(self, model: PhaseModel) -> None:
         self.fleet.adopt(model)
+        self.classes.set_trained(model.memory_variances)
 
     def why(self, group: Group) -> Why:
         """Explain the target of a group, as of the last step."""
@@ -133,7 +135,8 @@ class Engine:
             runs = self._cold_starts.runs_of(group, self.groups.workload[slot])
             input_size = math.nan if leading is None else float(self.fleet.arrays.input_size[leading.slot])
             costly = bool(self.groups.arrays.costly[slot])
-            run = next_run(self.groups.arrays, slot, input_size, options, costly=costly)
+            spread = self.classes.spread(group.namespace)
+            run = next_run(self.groups.arrays, slot, input_size, options, spread, costly=costly)
             rule = f"{rule}; {explain_memory(runs, run)}"
         notes = rail_notes(self._railed, slot, situation, options)
         default = amounts_of(self.groups.arrays.default_estimate[slot, TARGET])
@@ -339,7 +342,7 @@ class Engine:
                     report.decisions += self.fleet.decide([member], now_s)
         self.groups.arrays.bump_revision(arrays.group[undecided], durable=True)
         with report.guard("memory"):
-            decide_memory(self.fleet, self.groups.arrays, self.options.rails)
+            decide_memory(self.fleet, self.groups.arrays, self.classes, self.options.rails)
         self._cold_starts.update(now_s, report)
 
     def _advise(self, now_s: float, report: Report) -> None:

@@ -5,22 +5,25 @@ Where the class has too few runs for a bound, memory follows the container's own
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import NO_GROUP
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
-from recommender.policies.memory_runs import AGES, NextRun, memory_targets
+from recommender.policies.memory_runs import AGES, NextRun, Spreads, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import counted, format_memory
 
 
-def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
+def decide_memory(fleet: Fleet, groups: GroupArrays, classes: Classes, options: RailOptions) -> None:
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
-    peak_bytes, least_bytes, rises = _class_bounds(fleet, groups, slots, options)
+    peak_bytes, least_bytes, rises = _class_bounds(fleet, groups, slots, classes, options)
     largest_bytes, recent_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
@@ -30,10 +33,18 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
-def next_run(groups: GroupArrays, group: int, input_size: float, options: RailOptions, *, costly: bool) -> NextRun:
-    """A run of a group, by its slot, with this input, of which a kill may be costly."""
-    declared_bytes, limited = float(groups.declared_bytes[group]), bool(groups.limits_follow[group])
-    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, limited)
+def next_run(
+    groups: GroupArrays,
+    group: int,
+    input_size: float,
+    options: RailOptions,
+    spread: Spreads,
+    *,
+    costly: bool,
+) -> NextRun:
+    """A run of a group, by its slot, with this input, of which a kill may be costly; `spread`: see `NextRun`."""
+    declared_bytes = float(groups.declared_bytes[group])
+    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, spread)
 
 
 def cold_start_memory(runs: ClassRuns, present_bytes: float, run: NextRun) -> tuple[float, bool]:
@@ -50,14 +61,16 @@ def explain_memory(runs: ClassRuns | None, run: NextRun) -> str:
     bounds = runs.memory.bounds(run)
     known = f"{counted(bounds.runs, 'earlier run')} of its class"
     if np.isnan(bounds.peak_bytes):
-        few = f"a bound needs more than {known}"
+        few = f"it knows {known}"
         far = f"its input of {run.input_size:g} is far larger than that of {known}"
         return f"memory follows its own peak: {far if bounds.by_input else few}"
-    chance = bounds.runs / (bounds.runs + 1.0)
     scaled = f", scaled to its input of {run.input_size:g}" if bounds.by_input else ""
+    spread = run.spread[0]
+    others = f" (in other classes they differ by {math.sqrt(spread.variance):.0%})" if spread.freedom else ""
     return (
-        f"memory by {known}{scaled}: with a probability of {chance:.0%} the rest of "
-        f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
+        f"memory by {known}{scaled}: as far as these differ{others}, with a probability of "
+        f"{1.0 - run.target_kills:.4g} the run stays within their rises above its recent usage, "
+        f"and below {format_memory(bounds.peak_bytes)}"
     )
 
 
@@ -78,16 +91,17 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
 
 
 def _class_bounds(
-    fleet: Fleet, groups: GroupArrays, slots: IntArray, options: RailOptions
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, classes: Classes, options: RailOptions
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES)."""
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
     arrays = fleet.arrays
     for place in np.flatnonzero(arrays.has_class[slots]).tolist():
-        runs, slot = fleet.by_slot[slots[place]].runs, slots[place]
-        if runs is not None and len(runs.memory):
-            group, costly = int(arrays.group[slot]), bool(arrays.costly[slot])
-            bounds = runs.memory.bounds(next_run(groups, group, float(arrays.input_size[slot]), options, costly=costly))
+        member, slot = fleet.by_slot[slots[place]], slots[place]
+        if member.runs is not None and len(member.runs.memory):
+            spread, costly = classes.spread(member.instance.namespace), bool(arrays.costly[slot])
+            group, input_size = int(arrays.group[slot]), float(arrays.input_size[slot])
+            bounds = member.runs.memory.bounds(next_run(groups, group, input_size, options, spread, costly=costly))
             peak_bytes[place], least_bytes[place], rises[place] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

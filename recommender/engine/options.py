@@ -18,8 +18,7 @@ class RailOptions:
     target_violation: tuple[float, float] = (0.05, 0.05)
     """Accepted share of samples above allocation x 1.05, per resource."""
     target_kills: float = 0.01
-    """Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly. With fewer runs of a
-    class than that needs, its memory is not bounded by them."""
+    """Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly."""
     resizes_per_hour: int = 12
     """Limit on changes of each resource of a container; increases are always allowed."""
     wait_for_room_s: float = 180.0

@@ -3,8 +3,8 @@
 Two facts of each earlier run are kept: its peak, and its largest rise within the lead time of a decision, relative to
 the recent peak, which is that since the run was a quarter to half as old (`kernels.runs`). The next run is
 allocated the smaller of the peak of the class and its own recent peak x the largest rise of the class: a peak that is
-over is released, unless earlier runs had another. One run in n + 1 exceeds the maximum of n others, so both have a
-margin that shrinks with n. Before a class has enough runs, a run is allocated its own peak x a margin.
+over is released, unless earlier runs had another. Both are bounds that hold with a chosen probability, from the first
+run on (`promise`). A run whose class has none is allocated its own peak x a margin.
 
 Where runs tell the size of their input, peaks are regressed on it (as in Bader et al., "Predicting Dynamic Memory
 Requirements for Scientific Workflow Tasks", 2023): the peaks of earlier runs are scaled to the input of the next one,
@@ -21,6 +21,7 @@ import numpy as np
 
 from recommender.kernels.runs import observe_memory
 from recommender.policies.evidence import Turnover, is_light
+from recommender.policies.promise import Spread, fit_spread, upper_bound, variances_of
 from recommender.records import BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -30,10 +31,12 @@ WARM_UP_STEPS = 4  # samples before which a run has the peak of its class: the t
 MAX_LEAD_STEPS = 39
 """Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
-MIN_RUNS = 3  # runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs
-MIN_RUNS_OF_LIMIT = 6
-"""Runs below which there is no bound where it becomes a limit, above which a run is killed: three hold for three in
-four."""
+KINDS = 1 + AGES  # kinds of amounts of a run that are bounded: its peak, and its rises
+MAX_LOG = 100.0  # a bound above its exponential is none
+
+UNKNOWN_SPREAD = (Spread(),) * KINDS
+NO_CLASSES = np.empty((2, 0, KINDS))
+MIN_INPUTS = 3  # runs with a known input that tell how peaks follow it
 
 MAX_DECLARED_RATIO = 2.0
 """Runs whose owners declare memory further apart than this are of different kinds, and tell nothing of each other."""
@@ -41,14 +44,12 @@ MAX_DECLARED_RATIO = 2.0
 MAX_RUNS = 256  # latest runs kept of a class, which changes with its code
 MAX_CACHED_INPUTS = 4096  # input sizes for which a class caches its bounds
 
-MARGIN, SMALL_SAMPLE_MARGIN = 0.05, 1.0
-"""Above the maximum of n runs: this share, and the second one divided by n, since it is as likely to be exceeded."""
-
 N_BOUNDS = 2
 """A run is killed above the bound of its peak or of its rises: each may be exceeded by its part of the target share."""
 
-LOOSEST_TARGET, MAX_STRICTNESS = 0.1, 3.0
-"""At one kill in ten runs there is no `MARGIN`; each tenth of that adds one, up to three."""
+LEAST_TARGET = 1e-4  # lower targets count as this one: without any kill there would be no bound
+
+UNDECLARED_RATIO = 2.0  # to the largest known peak: what is allocated at most where nothing is declared
 
 MAX_SLOWDOWN_DOUBLINGS = 1
 """A run may take 2 ** this times as long as earlier ones to the same point: rises count from that much earlier on."""
@@ -60,6 +61,10 @@ MAX_EXTRAPOLATION = 4.0
 """Inputs above this multiple of the largest known one have no bound; small ones are clipped likewise."""
 
 OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
+
+
+Spreads = tuple[Spread, ...]
+"""(KINDS,): of peaks and rises."""
 
 
 class RunMemory(NamedTuple):
@@ -83,14 +88,13 @@ class NextRun(NamedTuple):
     input_size: float = math.nan
     declared_bytes: float = math.nan
     """See `RunMemory`."""
-    limited: bool = False
-    """Its limit follows what is requested."""
+    spread: Spreads = UNKNOWN_SPREAD
+    """How far runs of other classes spread."""
 
     @property
-    def min_runs(self) -> int:
-        """Number of earlier runs that a bound for it needs."""
-        least = max(MIN_RUNS, round(MIN_RUNS * _strictness(self.target_kills)))
-        return max(least, MIN_RUNS_OF_LIMIT) if self.limited else least
+    def share(self) -> float:
+        """Probability with which it may exceed each of its bounds."""
+        return max(self.target_kills, LEAST_TARGET) / N_BOUNDS
 
 
 class MemoryBounds(NamedTuple):
@@ -160,7 +164,7 @@ class ClassMemory:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
         self.input_sizes, self.durations_s, self.declared_bytes = np.zeros(0), np.zeros(0), np.zeros(0)
         self._turnover = Turnover()
-        self._bounds: dict[tuple[float | bool | None, ...], MemoryBounds] = {}
+        self._bounds: dict[tuple[object, ...], MemoryBounds] = {}
         for run in runs:
             self.add(run)
 
@@ -183,20 +187,29 @@ class ClassMemory:
 
     def bounds(self, run: NextRun) -> MemoryBounds:
         """Bounds that a run exceeds in at most its `target_kills` of cases; peaks are scaled to a known input."""
-        key = tuple(None if math.isnan(part) else part for part in run)
+        key = tuple(None if isinstance(part, float) and math.isnan(part) else part for part in run)
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:
                 self._bounds.clear()
             self._bounds[key] = self._bound(run)
         return self._bounds[key]
 
+    def variances(self) -> FloatArray:
+        """float64 (2, KINDS): variances of the logarithms of its runs of the latest kind, and their number less one."""
+        if not len(self):
+            return np.zeros((2, KINDS))
+        counts = self._of_kind(float(self.declared_bytes[-1])) & self._counts()
+        amounts = np.column_stack([self.peaks_bytes[counts], self.rises[counts]])
+        logs = np.log(np.where(amounts > 0.0, np.maximum(amounts, 1.0), np.nan))
+        return variances_of(logs)
+
     def largest_bytes(self, declared_bytes: float) -> float:
         """Largest known peak of runs of this kind; 0 without any."""
         return float(self.peaks_bytes[self._of_kind(declared_bytes) & self._counts()].max(initial=0.0))
 
     def _counts(self) -> BoolArray:
-        """bool (n,): runs that were long enough to tell their peak, or killed."""
-        counts: BoolArray = ~is_light(self.durations_s) | self.killed
+        """bool (n,): runs that were long enough to tell their peak, or killed; one without samples has none."""
+        counts: BoolArray = (~is_light(self.durations_s) | self.killed) & (self.peaks_bytes > 0.0)
         return counts
 
     def _of_kind(self, declared_bytes: float) -> BoolArray:
@@ -209,25 +222,40 @@ class ClassMemory:
         input_size, of_kind = run.input_size, self._of_kind(run.declared_bytes)
         counts = of_kind & self._counts()
         known = counts & ~np.isnan(self.input_sizes)
-        with_input = 0 if math.isnan(input_size) else int(np.count_nonzero(known & ~self.killed))
-        too_large = with_input >= MIN_RUNS and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
-        # With fewer known inputs than a bound needs, the runs without one would be given up for nothing.
-        by_input = with_input >= run.min_runs
-        used = known if by_input or too_large else counts
+        by_input = not math.isnan(input_size) and int(np.count_nonzero(known & ~self.killed)) >= MIN_INPUTS
+        too_large = by_input and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
+        used = known if by_input else counts
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
-        if too_large or ended < run.min_runs:
+        if too_large or not ended:
             least_bytes = float(self.peaks_bytes[counts & self.killed].max(initial=0.0))
             return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=too_large)
         if by_input:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.
             peaks_bytes = np.clip(scaled, peaks_bytes.min() / MAX_EXTRAPOLATION, MAX_EXTRAPOLATION * peaks_bytes.max())
+        largest_bytes = float(peaks_bytes.max())
+        most = UNDECLARED_RATIO * largest_bytes if math.isnan(run.declared_bytes) else run.declared_bytes
+        peak_bytes = min(_bound(peaks_bytes, run, 0), max(most, OWN_PEAK_MARGIN * largest_bytes))
         every, of_longer = (
-            np.array([_bound(column[column > 0], run) for column in rises.T])
+            np.array([_bound(np.maximum(column[column > 0], 1.0), run, 1 + age) for age, column in enumerate(rises.T)])
             for rises in (self.rises[of_kind], self.rises[counts])
         )
-        return MemoryBounds(ended, _bound(peaks_bytes, run), np.maximum(every, of_longer), by_input=by_input)
+        return MemoryBounds(ended, peak_bytes, np.maximum(every, of_longer), by_input=by_input)
+
+
+def variances_of_classes(classes: Iterable[ClassMemory]) -> FloatArray:
+    """float64 (2, classes, KINDS): see `ClassMemory.variances`, of those with more than one run."""
+    found = np.array([memory.variances() for memory in classes]).reshape(-1, 2, KINDS)
+    return found[found[:, 1, 0] > 0.0].swapaxes(0, 1)
+
+
+def spread_of_classes(variances: FloatArray) -> Spreads:
+    """How far runs of classes like these spread; at ages that too few of them reached as at the age before."""
+    spreads = [fit_spread(*variances[:, :, kind]) for kind in range(KINDS)]
+    for age in range(2, KINDS):
+        spreads[age] = spreads[age] if spreads[age].freedom else spreads[age - 1]
+    return tuple(spreads)
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
@@ -280,23 +308,7 @@ def memory_targets(
     return targets
 
 
-def _bound(values: FloatArray, run: NextRun) -> float:
-    """Upper bound of the next value of the same distribution; infinite for too few values.
-
-    The k-th smallest of n values is not exceeded with probability k / (n + 1), whatever the distribution.
-    """
-    n, target_kills = len(values), run.target_kills
-    if n < run.min_runs:
-        return np.inf
-    place = min(int(np.ceil((n + 1) * (1.0 - target_kills / N_BOUNDS))), n)
-    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target_kills) + SMALL_SAMPLE_MARGIN / n)
-
-
-def _strictness(target: float) -> float:
-    """Powers of ten by which the target is below `LOOSEST_TARGET`: 1 for one run in a hundred.
-
-    The maximum of n runs holds with probability n / (n + 1); beyond that only a margin helps.
-    """
-    return float(
-        np.clip(np.log10(LOOSEST_TARGET / max(target, LOOSEST_TARGET / 10.0**MAX_STRICTNESS)), 0.0, MAX_STRICTNESS)
-    )
+def _bound(values: FloatArray, run: NextRun, kind: int) -> float:
+    """What the run exceeds with the accepted probability, by these amounts of earlier ones; infinite if unknown."""
+    bound = upper_bound(np.log(values), run.spread[kind], run.share)
+    return math.exp(bound) if bound < MAX_LOG else math.inf

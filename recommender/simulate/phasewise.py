@@ -22,6 +22,7 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.experts import ALL_EXPERTS
+from recommender.policies.memory_runs import NO_CLASSES
 from recommender.records import (
     CPU,
     MEMORY,
@@ -219,6 +220,7 @@ class FoldedFleet(Fleet):
         super().__init__(models[0], step_s, cycle_samples)
         self._fold_of, self._folds = fold_of, FoldNumbers()
         self._trackers = [self.tracker, *(PhaseTracker(model.detector) for model in models[1:])]
+        self.memory_variances = NO_CLASSES  # those of one model have the containers that another one plays
         self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]
 
     def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:

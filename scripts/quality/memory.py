@@ -14,11 +14,15 @@ from recommender.engine.options import BandOptions
 from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
     NO_BOUNDS,
+    UNKNOWN_SPREAD,
     ClassMemory,
     MemoryOfRuns,
     NextRun,
     RunMemory,
+    Spreads,
     memory_targets,
+    spread_of_classes,
+    variances_of_classes,
 )
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
 
@@ -29,6 +33,8 @@ NO_BOUNDS_WAIT_S = 600.0  # without bounds the declared request stays at first
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
 QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
+CALIBRATED_TARGETS, CALIBRATED_RUNS, ORDERS = (0.01, 0.05, 0.1), (1, 2, 3, 5, 10, 20), 40
+UNDECLARED_FACTOR = 1e3  # to the largest peak of earlier runs: as if a run could use any memory
 CLASSLESS_FOLDS, CLASSLESS_KILL_SHARE = 5, 0.05
 """Cross-validation folds for runs without a class, and the share of them that may be killed."""
 BAND = BandOptions()
@@ -96,8 +102,10 @@ def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
     return np.full(len(run.series), run.memory.peak_bytes)
 
 
-def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
+def memory_by_runs(spread: Spreads, *, rises: bool = True, inputs: bool = False) -> Rule:
     """Rule of `policies.memory_runs`, with or without the rises of earlier runs and the sizes of their inputs.
+
+    `spread` is that of runs of other classes.
 
     A run learns from others of its class as soon as they end, and its target moves as in the engine.
     """
@@ -109,7 +117,8 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            bounds = ClassMemory(other.memory for other in others[:number]).bounds(NextRun(TARGET_KILLS, size))
+            next_run = NextRun(TARGET_KILLS, size, float(declared[0]), spread)
+            bounds = ClassMemory(other.memory for other in others[:number]).bounds(next_run)
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
@@ -205,6 +214,60 @@ def _judge_classless(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Clas
     return ClasslessResult(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Of runs bounded by so many earlier ones, weighed by class: the share that would have been killed, and the median
+    ratio of the bound of the peak to the largest of those."""
+
+    killed: float
+    ratio: float
+    classes: int
+
+
+def calibrate(series: Sequence[UsageSeries], seed: int) -> dict[str, Promise]:
+    """What bounds promise and what came, by the number of earlier runs, each class by the spread of all others.
+
+    Runs of a class follow one another in random orders. What is declared is no bound.
+    """
+    classes: dict[str, list[Run]] = {}
+    for one in series:
+        classes.setdefault(str(one.workload), []).append(Run.of(one))
+    variances = {name: variances_of_classes([ClassMemory(r.memory for r in runs)]) for name, runs in classes.items()}
+    spreads = {
+        name: spread_of_classes(np.concatenate([one for other, one in variances.items() if other != name], axis=1))
+        for name in classes
+    }
+    found: dict[str, Promise] = {}
+    for target in CALIBRATED_TARGETS:
+        for number in CALIBRATED_RUNS:
+            drawn = [
+                [_next_of(runs, number, NextRun(target, spread=spreads[name]), seed + order) for order in range(ORDERS)]
+                for name, runs in classes.items()
+                if len(runs) > number
+            ]
+            if drawn:
+                killed, ratios = np.array(drawn).transpose(2, 0, 1)
+                promise = Promise(float(killed.mean()), float(np.median(ratios)), len(drawn))
+                found[f"{target:.0%} promised, {number} earlier"] = promise
+    return found
+
+
+def _next_of(runs: Sequence[Run], number: int, run: NextRun, seed: int) -> tuple[bool, float]:
+    """Whether a run drawn at random uses more than others, drawn before it, promise; and the ratio of their bound."""
+    *earlier, last = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))[: number + 1]]
+    memory = ClassMemory(one.memory for one in earlier)
+    largest_bytes = memory.largest_bytes(math.nan)
+    bounds = memory.bounds(run._replace(declared_bytes=UNDECLARED_FACTOR * largest_bytes))
+    n = len(last.series)
+    targets = memory_targets(
+        last.known_age_steps, last.known_largest_bytes, last.known_recent_bytes, np.full(n, np.nan),
+        np.full(n, bounds.peak_bytes), bounds.rises, PEAK_MARGIN,
+    )  # fmt: skip
+    used = last.series.usage[FIRST_DECISION + DELAY_SAMPLES :, MEMORY]
+    in_force = targets[FIRST_DECISION : n - DELAY_SAMPLES]
+    return bool((used > in_force).any()), bounds.peak_bytes / largest_bytes
+
+
 def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
     """Recorded runs with the size of their input, in rows."""
     rows = {run["container"]: float(run["rows"]) for run in orjson.loads(origin.read_bytes())["runs"]}
@@ -221,13 +284,14 @@ def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeri
     return judged_series, before
 
 
-def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries]) -> dict[str, Result]:
-    """Judge our rule and its references on the same runs."""
+def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries], spread: Spreads) -> dict[str, Result]:
+    """Judge our rule and its references on the same runs; `spread`: see `memory_by_runs`."""
     runs = [Run.of(series) for series in judged_series]
     before = [Run.of(series, fitted=True) for series in fitted]
     rules: dict[str, Rule] = {
-        RULE: memory_by_runs(),
-        f"{RULE}, peaks alone": memory_by_runs(rises=False),
+        RULE: memory_by_runs(spread),
+        f"{RULE}, by the class alone": memory_by_runs(UNKNOWN_SPREAD),
+        f"{RULE}, peaks alone": memory_by_runs(spread, rises=False),
         "static": static,
         "class.peak": class_peak,
         "largest so far x 1.15 after ten minutes": largest_so_far,
@@ -235,7 +299,7 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries])
     }
     if not any(math.isnan(run.memory.input_size) for run in runs):
         rules |= {
-            f"{RULE}, input sizes given": memory_by_runs(inputs=True),
-            f"{RULE}, peaks alone, input sizes given": memory_by_runs(rises=False, inputs=True),
+            f"{RULE}, input sizes given": memory_by_runs(spread, inputs=True),
+            f"{RULE}, peaks alone, input sizes given": memory_by_runs(spread, rises=False, inputs=True),
         }
     return {name: judge(runs, before, rule) for name, rule in rules.items()}

@@ -62,6 +62,8 @@ INVALID = {
     "demand without a graph": (lambda _, manifest: manifest.pop("graph"), "only some of phase statistics, graph"),
     "statistics of other phases": (array("phases.usage_mean", lambda table: table[:3]), "usage_mean"),
     "demand of complex numbers": (array("demand.losses", lambda losses: losses.astype(np.complex64)), "losses"),
+    "variances of memory of zero": (array("memory.variances", lambda found: 0.0 * found), "memory.variances"),
+    "variances of memory of other ages": (array("memory.variances", lambda found: found[:, :, 1:]), "of 13 amounts"),
     "delay out of range": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
 }
 
@@ -87,6 +89,17 @@ def test_demand_of_a_type_that_kernels_do_not_take_is_converted(tmp_path: Path) 
     loaded = models.load(tmp_path / "m")
     assert loaded.demand is not None
     assert loaded.demand.mean.dtype == np.float64
+
+
+def test_a_model_of_before_the_spread_of_memory_is_read_and_knows_none(tmp_path: Path) -> None:
+    BUNDLED.save(tmp_path / "m")
+    arrays, manifest = artifacts.load(tmp_path / "m")
+    del arrays["memory.variances"]
+    artifacts.save(
+        tmp_path / "m", artifacts.pack(arrays, {k: v for k, v in manifest.items() if not k.startswith("arrays")})
+    )
+    assert models.load(tmp_path / "m").memory_variances.shape == (2, 0, 13)
+    assert BUNDLED.memory_variances.shape == (2, 18, 13), "the classes of the bundled recordings"
 
 
 def test_the_name_of_a_model_whose_folder_is_not_utf8_can_be_written(tmp_path: Path) -> None:

@@ -16,14 +16,16 @@ from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramAggregate
-from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, NextRun, RunMemory
+from recommender.policies.memory_runs import AGES, KINDS, ClassMemory, NextRun, RunMemory
+from recommender.policies.promise import Spread
 from recommender.records import MEMORY
 from tests.fakes.curves import curve_of
+from tests.fakes.memory import margin_of_equal
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
-MARGIN_OF_FOUR = 1.0 + MARGIN + SMALL_SAMPLE_MARGIN / 4
+MARGIN_OF_FOUR = margin_of_equal(4)
 OPTIONS = RailOptions()
 NOTHING = (math.nan, math.nan)
 
@@ -35,7 +37,7 @@ def four_runs(peak_gib: float = 4.0, rise: float = 1.2) -> ClassRuns:
 
 
 def wanted_gib(world: World, slot: int, options: RailOptions = OPTIONS) -> float:
-    decide_memory(world.fleet, world.groups, options)
+    decide_memory(world.fleet, world.groups, Classes(), options)
     return float(world.fleet.arrays.wanted[slot, MEMORY]) / GIB
 
 
@@ -58,15 +60,12 @@ def test_a_run_gets_the_memory_bound_of_its_class() -> None:
     assert world.fleet.arrays.promised[[young, grown, large]].all()
 
 
-def test_a_costly_run_gets_a_larger_margin_and_needs_more_earlier_runs() -> None:
+def test_a_costly_run_gets_a_larger_margin() -> None:
     world, runs = World(), four_runs()
     plain, costly = (a_run(world, runs, 2, 0.5) for _ in range(2))
     world.fleet.arrays.costly[costly] = True
-    assert wanted_gib(world, costly) == pytest.approx(0.55), "four runs are too few for one kill in a thousand"
-    for _ in range(2):
-        runs.memory.add(RunMemory(4 * GIB, np.full(AGES, 1.2)))
-    assert wanted_gib(world, plain) == pytest.approx(4 * (1 + MARGIN + SMALL_SAMPLE_MARGIN / 6))
-    assert wanted_gib(world, costly) == pytest.approx(4 * (1 + 2 * MARGIN + SMALL_SAMPLE_MARGIN / 6))
+    assert wanted_gib(world, plain) == pytest.approx(4 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, costly) == pytest.approx(4 * margin_of_equal(4, 0.001))
 
 
 def test_the_next_run_of_a_group_counts_as_costly_if_the_last_was() -> None:
@@ -90,7 +89,7 @@ def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_need
 
 
 def test_a_cold_start_gets_the_bound_of_its_class_or_else_present_memory_or_what_a_killed_run_needed() -> None:
-    assert cold_start_memory(four_runs(), 3 * GIB, NextRun(0.01)) == (4 * GIB * MARGIN_OF_FOUR, True)
+    assert cold_start_memory(four_runs(), 3 * GIB, NextRun(0.01)) == (pytest.approx(4 * GIB * MARGIN_OF_FOUR), True)
     runs = ClassRuns()
     runs.memory = ClassMemory([RunMemory(5 * GIB, np.zeros(AGES), True)])
     found = [cold_start_memory(runs, present_gib * GIB, NextRun(0.01)) for present_gib in (3.0, 6.0)]
@@ -149,7 +148,7 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     driver.kills = [Kill(MAIN, instance(), driver.now_s, 1.2 * GIB)]
     driver.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), NextRun(0.01))
+    assert driver.engine.classes.runs(BERT, "main").memory.killed.tolist() == [False] * 4 + [True]
     assert list(driver.engine.classes.changed) == [BERT]
 
 
@@ -210,6 +209,6 @@ def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
 
 def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "no class" in explain_memory(None, NextRun(0.01))
-    assert "a bound needs more than 0 earlier runs" in explain_memory(ClassRuns(), NextRun(0.01))
-    explanation = explain_memory(four_runs(), NextRun(0.01))
-    assert "4 earlier runs" in explanation and "80%" in explanation
+    assert "it knows 0 earlier runs of its class" in explain_memory(ClassRuns(), NextRun(0.01))
+    explanation = explain_memory(four_runs(), NextRun(0.01, spread=(Spread(0.13**2, 2.0),) * KINDS))
+    assert "4 earlier runs" in explanation and "0.99" in explanation and "differ by 13%" in explanation

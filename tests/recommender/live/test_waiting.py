@@ -246,8 +246,8 @@ def test_a_pod_that_waits_while_another_runs_gets_the_target_but_the_memory_of_a
     assert cluster.resizes[-1][1][1].amount >= at_start[MEMORY] >= 0.8 * GIB
 
 
-def test_a_pod_of_a_class_with_too_few_runs_is_not_resized_while_another_one_runs(cluster: Jobs) -> None:
-    ours = after_runs(cluster, runs=2)
+def test_a_pod_of_a_class_without_runs_is_not_resized_while_another_one_runs(cluster: Jobs) -> None:
+    ours = after_runs(cluster, runs=0)
     cluster.pods["next"] = [a_run("runs", started_s=cluster.now_s), a_run("waits", PENDING)]
     for cpu_cores, memory_gib in STAGES:
         use(cluster, "runs", cpu_cores, memory_gib)

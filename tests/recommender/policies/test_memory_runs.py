@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 
 from recommender.policies.memory_runs import (
     AGES,
-    MARGIN,
+    KINDS,
     MAX_LEAD_STEPS,
-    SMALL_SAMPLE_MARGIN,
     ClassMemory,
     MemoryOfRuns,
     NextRun,
     RunMemory,
     memory_targets,
     peaks_at_input,
+    spread_of_classes,
+    variances_of_classes,
 )
+from recommender.policies.promise import Spread
 from recommender.records import FloatArray
+from tests.fakes.memory import margin_of_equal
 from tests.reference import memory as reference
 
-MARGIN_OF_FOUR = 1 + MARGIN + SMALL_SAMPLE_MARGIN / 4
+MARGIN_OF_FOUR = margin_of_equal(4)
 
 
 def rises_of(memory: list[float], lead: int = 3) -> tuple[float, FloatArray]:
@@ -91,7 +94,7 @@ def test_after_its_peak_a_run_follows_its_recent_use_if_earlier_ones_had_no_seco
 
 def test_memory_in_use_is_not_lowered_because_earlier_runs_used_less_by_then() -> None:
     memory = ClassMemory([RunMemory(10.0, np.full(AGES, 0.2))] * 4)
-    assert target(40, 9.0, memory, recent=3.0) == pytest.approx(3.0)
+    assert target(40, 9.0, memory, recent=3.0) == pytest.approx(3.0 * MARGIN_OF_FOUR)
 
 
 def test_a_kill_shows_how_far_memory_rises_above_its_recent_peak() -> None:
@@ -114,31 +117,44 @@ def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
     assert target(40, 30.0, memory) == pytest.approx(30 * 1.1)
 
 
-def test_memory_follows_the_own_peak_until_a_class_has_three_runs() -> None:
-    two = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 2)
-    assert math.isnan(two.bounds(NextRun(0.01)).peak_bytes)
-    assert target(0, 0.0, two) == 100.0, "the declared request, before the first sample"
-    assert target(40, 3.0, two) == pytest.approx(3 * 1.15)
-    two.add(RunMemory(11.0, np.full(AGES, 1.2)))
-    assert target(40, 3.0, two) < 10
+def test_the_first_run_of_a_class_bounds_the_next_by_how_far_runs_of_other_classes_spread() -> None:
+    """With a standard deviation of 5 % and two degrees of freedom: t = 9.92 for half of a hundredth, times sqrt(2)."""
+    one = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2), declared_bytes=100.0)])
+    run = NextRun(0.01, declared_bytes=100.0, spread=(Spread(0.05**2, 2.0),) * KINDS)
+    assert one.bounds(run).peak_bytes == pytest.approx(10.0 * math.exp(9.925 * 0.05 * math.sqrt(2)), rel=1e-3)
+    assert one.bounds(run).rises == pytest.approx(1.2 * math.exp(9.925 * 0.05 * math.sqrt(2)), rel=1e-3)
+    unknown = one.bounds(run._replace(spread=NextRun(0.01).spread))
+    assert (unknown.peak_bytes, unknown.rises[0]) == (100.0, math.inf), "what is declared, at any age"
 
 
-def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_bound_takes() -> None:
-    # One in a hundred: three runs, a margin of 5 % and one nth. One in a thousand: six runs, and 10 %.
+def test_without_earlier_runs_memory_follows_the_own_peak() -> None:
+    assert target(0, 0.0, ClassMemory()) == 100.0, "the declared request, before the first sample"
+    assert target(40, 3.0, ClassMemory()) == pytest.approx(3 * 1.15)
+
+
+def test_a_bound_is_at_most_what_is_declared_or_a_tenth_more_than_the_largest_peak() -> None:
+    for declared, most in ((12.0, 12.0), (10.0, 11.0), (math.nan, 20.0)):
+        one = ClassMemory([RunMemory(10.0, np.ones(AGES))])
+        assert one.bounds(NextRun(0.01, declared_bytes=declared)).peak_bytes == pytest.approx(most)
+
+
+@pytest.mark.parametrize(("runs", "at_most"), [(3, 1.31), (6, 1.1), (30, 1.07)])
+def test_the_more_runs_agree_the_closer_is_the_bound_even_where_those_of_other_classes_differ(
+    runs: int, at_most: float
+) -> None:
+    memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * runs)
+    alone, among_others = (
+        memory.bounds(NextRun(0.01, declared_bytes=100.0, spread=(spread,) * KINDS)).peak_bytes / 10.0
+        for spread in (Spread(), Spread(0.2**2, 4.0))
+    )
+    assert 1.0 < alone < at_most
+    assert alone < among_others < 10.0
+
+
+def test_the_fewer_kills_are_accepted_the_larger_is_the_bound() -> None:
     memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 5)
-    assert memory.bounds(NextRun(0.01)).peak_bytes == pytest.approx(10 * (1 + 0.05 + 1 / 5))
-    assert math.isnan(memory.bounds(NextRun(0.001)).peak_bytes)
-    memory.add(RunMemory(10.0, np.ones(AGES)))
-    assert memory.bounds(NextRun(0.001)).peak_bytes == pytest.approx(10 * (1 + 0.10 + 1 / 6))
-    assert memory.bounds(NextRun(0.5)).peak_bytes == pytest.approx(10 * (1 + 1 / 6))
-    assert math.isnan(memory.bounds(NextRun(0.0)).peak_bytes), "none at all: nine runs"
-
-
-def test_without_any_accepted_kill_a_bound_takes_nine_runs() -> None:
-    memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 8)
-    assert math.isnan(memory.bounds(NextRun(0.0)).peak_bytes)
-    memory.add(RunMemory(10.0, np.ones(AGES)))
-    assert memory.bounds(NextRun(0.0)).peak_bytes == pytest.approx(10 * (1 + 3 * MARGIN + SMALL_SAMPLE_MARGIN / 9))
+    bounds = [memory.bounds(NextRun(target)).peak_bytes for target in (0.1, 0.01, 0.001, 0.0001, 0.0)]
+    assert bounds == sorted(bounds) and len(set(bounds)) == 4, "none at all: as few as one in ten thousand"
 
 
 def test_a_slow_run_still_expects_the_rise_that_quicker_ones_had_earlier() -> None:
@@ -165,9 +181,7 @@ def test_the_peaks_of_earlier_runs_are_scaled_to_the_input_of_the_run() -> None:
     memory = with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, 10.0, 13.0])
     assert memory.bounds(NextRun(0.01, 1.5e6)).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
     assert memory.bounds(NextRun(0.01, 8e6)).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
-    assert memory.bounds(NextRun(0.01)).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), (
-        "a run without an input size"
-    )
+    assert memory.bounds(NextRun(0.01, declared_bytes=20.0)).peak_bytes == 20.0, "without an input size they differ"
     assert memory.bounds(NextRun(0.01, 1.0)).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), (
         "as a fourth of the least"
     )
@@ -188,7 +202,7 @@ def test_for_absurd_inputs_the_bound_is_a_fourth_to_four_times_that_of_known_pea
     runs: list[tuple[float, float]], size: float
 ) -> None:
     peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(NextRun(0.01, size)).peak_bytes
-    margin = 1 + MARGIN + SMALL_SAMPLE_MARGIN / len(runs)
+    margin = 2.0  # nothing is declared
     least, most = (chosen(peak for _, peak in runs) for chosen in (min, max))
     assert math.isnan(peak_bytes) or least / 4.0 <= peak_bytes <= 4.0 * margin * most * (1 + 1e-9)
 
@@ -198,14 +212,6 @@ def test_fewer_than_three_input_sizes_are_ignored() -> None:
     assert memory.bounds(NextRun(0.01, 1e6)).peak_bytes == memory.bounds(NextRun(0.01)).peak_bytes
     memory.add(RunMemory(10.0, np.ones(AGES), input_size=3e6))
     assert memory.bounds(NextRun(0.01, 1e6)).peak_bytes < memory.bounds(NextRun(0.01)).peak_bytes
-
-
-def test_a_class_keeps_its_bound_while_too_few_of_its_runs_declare_an_input_for_a_strict_one() -> None:
-    memory = with_inputs([math.nan] * 20 + [1e6, 2e6, 3e6], [10.0] * 23)
-    bounds = memory.bounds(NextRun(0.001, 2e6))
-    assert (bounds.runs, bounds.by_input) == (23, False) and not math.isnan(bounds.peak_bytes)
-    far = memory.bounds(NextRun(0.001, 13e6))
-    assert far.by_input and math.isnan(far.peak_bytes), "an input far larger than those known"
 
 
 def test_memory_that_does_not_follow_the_input_has_a_larger_bound() -> None:
@@ -299,13 +305,15 @@ def test_runs_that_declare_more_than_twice_or_less_than_half_are_of_another_kind
     assert [memory.largest_bytes(declared) for declared in (8.0, 1.0, math.nan)] == [0.0, 0.5, 0.5]
 
 
-def test_a_limit_needs_six_runs_where_a_request_needs_three() -> None:
-    """Three runs hold for the next one with a probability of three in four."""
-    for runs, bounded in ((2, (False, False)), (3, (True, False)), (5, (True, False)), (6, (True, True))):
-        memory = ClassMemory(RunMemory(1.0, np.ones(AGES)) for _ in range(runs))
-        found = [memory.bounds(NextRun(0.01, limited=limited)) for limited in (False, True)]
-        assert tuple(not math.isnan(bounds.peak_bytes) for bounds in found) == bounded
-        assert tuple(math.isfinite(bounds.rises[0]) for bounds in found) == bounded
+def test_at_ages_that_too_few_classes_reached_runs_spread_as_at_the_age_before() -> None:
+    rng = np.random.default_rng(0)
+    reached = np.where(np.arange(AGES) < 5, 1.0, 0.0)
+    classes = [ClassMemory(RunMemory(1e9, reached * rng.lognormal(0.5, 0.1, AGES)) for _ in range(5)) for _ in range(4)]
+    spreads = spread_of_classes(variances_of_classes(classes))
+    assert spreads[0].variance == pytest.approx(0.02**2), "equal peaks"
+    assert all(math.sqrt(spread.variance) == pytest.approx(0.1, rel=0.4) for spread in spreads[1:6])
+    assert spreads[6:] == spreads[5:6] * (AGES - 5)
+    assert spread_of_classes(variances_of_classes(classes[:2])) == (Spread(),) * KINDS, "two classes tell too little"
 
 
 def test_until_its_mode_shows_a_run_has_the_memory_of_the_larger_one() -> None:
@@ -317,7 +325,7 @@ def test_until_its_mode_shows_a_run_has_the_memory_of_the_larger_one() -> None:
         runs.observe(np.arange(10), used, 1)
     for slot in range(10):
         memory.add(runs.run(slot))
-    bounds, ages = memory.bounds(NextRun(0.01, limited=True)), np.array([4, 6, 8, 40])
+    bounds, ages = memory.bounds(NextRun(0.01)), np.array([4, 6, 8, 40])
     targets = memory_targets(
         ages, np.ones(4), np.ones(4), np.full(4, 9.0), np.full(4, bounds.peak_bytes), bounds.rises, 1.1
     )
