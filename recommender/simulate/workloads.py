@@ -15,7 +15,6 @@ import numpy as np
 from recommender.engine.options import RailOptions
 from recommender.judging import ClusterRules, ReplayOptions, durations_s
 from recommender.policies.evidence import is_light
-from recommender.policies.memory_runs import MIN_RUNS, MIN_RUNS_OF_LIMIT
 from recommender.records import (
     CPU,
     MEMORY,
@@ -35,8 +34,11 @@ from recommender.units import SECONDS_PER_HOUR
 
 HOURS_PER_MONTH = 730.0
 
+SOME_RUNS, MANY_RUNS = 3, 20
+"""Runs that give medium and high confidence: the next one is above the largest of so many once in four, and in 21."""
+
 HOURS_OF_SOME, HOURS_OF_MUCH = 24.0, 168.0
-"""Recorded hours that count as much as three runs and as six: a day and a week hold what a service repeats."""
+"""Recorded hours that count as much: a day and a week hold what a service repeats."""
 
 TARGET_SHORT = RailOptions().target_violation[CPU]
 """Share of samples that may be short of CPU with one request for the whole run, as by phases."""
@@ -171,10 +173,9 @@ def _least_sufficient(runs: Sequence[Trace], levels_cores: FloatArray) -> float:
 
 
 def confidence(advice: WorkloadAdvice) -> str:
-    """How much backs a value: `low` for fewer runs than a class needs for a bound and less than a day, and where no
-    level sufficed."""
+    """How much backs a value: `low` for fewer than `SOME_RUNS` and less than a day, and where no level sufficed."""
     if advice.short_share > TARGET_SHORT:
         return "low"
-    if advice.runs >= MIN_RUNS_OF_LIMIT or advice.hours >= HOURS_OF_MUCH:
+    if advice.runs >= MANY_RUNS or advice.hours >= HOURS_OF_MUCH:
         return "high"
-    return "medium" if advice.runs >= MIN_RUNS or advice.hours >= HOURS_OF_SOME else "low"
+    return "medium" if advice.runs >= SOME_RUNS or advice.hours >= HOURS_OF_SOME else "low"
