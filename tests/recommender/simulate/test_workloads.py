@@ -97,7 +97,15 @@ def test_savings_count_how_many_of_its_containers_run_at_a_time() -> None:
 
 @pytest.mark.parametrize(
     ("runs", "hours", "expected"),
-    [(1, 2.0, "low"), (2, 23.0, "low"), (3, 0.1, "medium"), (1, 24.0, "medium"), (20, 0.1, "high"), (19, 0.1, "medium"), (1, 168.0, "high")],
+    [
+        (1, 2.0, "low"),
+        (2, 23.0, "low"),
+        (3, 0.1, "medium"),
+        (1, 24.0, "medium"),
+        (20, 0.1, "high"),
+        (19, 0.1, "medium"),
+        (1, 168.0, "high"),
+    ],
 )
 def test_confidence_comes_with_runs_or_with_time(runs: int, hours: float, expected: str) -> None:
     advice = advised([(series("a/bert-0/main", [1.0] * 20), {1: (1.2, 8)})])
