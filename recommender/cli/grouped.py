@@ -44,12 +44,14 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        heading = self.others
+        helps = []  # --help and --help-all stand last, in the last group that is shown
         for parameter in self.get_params(ctx):
-            if parameter is not self.get_help_option(ctx):  # --help is last, and stays in the last group
-                heading = getattr(parameter, "group", self.others)
-            if (record := parameter.get_help_record(ctx)) is not None:
-                groups.setdefault(heading, []).append(record)
+            if (record := parameter.get_help_record(ctx)) is None:
+                continue
+            of_group = groups.setdefault(getattr(parameter, "group", self.others), [])
+            (helps if {"--help", "--help-all"} & {*parameter.opts} else of_group).append(record)
+        groups = {heading: records for heading, records in groups.items() if records}
+        groups[next(reversed(groups))] += helps
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)

@@ -106,7 +106,7 @@ def test_another_value_of_a_policy_option_changes_the_figures(option: str, figur
 def test_another_price_changes_the_costs(option: str, phasewise: Phasewise, jobs: Path) -> None:
     def table(price: str) -> str:
         prices = [word for name in PRICES for word in (name, price if name == option else "0.5")]
-        policies = ("--policies", "prev.step.max,histogram")
+        policies = ("--policies", "vpa,phasewise")
         return phasewise("dry-run", jobs / "now.csv", "--model", "bundled", *policies, *prices).out
 
     assert table("0.5") != table("700")

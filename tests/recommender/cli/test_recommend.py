@@ -54,7 +54,7 @@ def test_a_job_of_seven_runs_gets_less_of_both_and_a_young_service_is_marked(pha
     assert 1.5 / 1.05 <= job["recommended_cpu_cores"] < 2.0
     assert 500 * MIB < job["recommended_memory_bytes"] < 1024 * MIB
     assert job["lowest_cpu_cores"] < 1.0 <= job["highest_cpu_cores"]
-    assert (job["runs"], job["confidence"]) == (7, "high")
+    assert (job["runs"], job["confidence"]) == (7, "medium")
     assert job["hours"] == pytest.approx(7 * 29 / 60)
     assert job["short_share"] <= 0.05 and job["killed_runs"] == 0
     assert (service["runs"], service["confidence"]) == (1, "low")
@@ -64,7 +64,7 @@ def test_the_table_shows_both_amounts_and_marks_what_is_backed_by_little(phasewi
     ended = run(phasewise, usage, "--cpu-price", 1, "--memory-price", 0)
     (job,) = (line for line in ended.out.splitlines() if line.startswith("ml/bert/main "))
     (service,) = (line for line in ended.out.splitlines() if line.startswith("web/shop/app * "))
-    assert "4.00" in job and "4.00Gi" in job and job.endswith("high")
+    assert "4.00" in job and "4.00Gi" in job and job.endswith("medium")
     assert service.endswith("low")
     assert "at 1 per core-hour and 0 per GiB-hour" in " ".join(ended.out.split())
     assert max(map(len, ended.out.splitlines())) <= 100

@@ -90,7 +90,7 @@ def example_of(option: click.Option) -> tuple[Any, str]:
     return "text", "text"
 
 
-@pytest.mark.parametrize("option", [o for o in OPTIONS if o.name != "config"], ids=lambda o: keys_of(o)[0])
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.name not in ("config", "help_all")], ids=lambda o: keys_of(o)[0])
 def test_every_option_can_be_set_by_flag_environment_and_file(
     option: click.Option, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +178,7 @@ def test_defaults_are_those_of_the_settings_classes() -> None:
 
 
 def test_help_lists_every_option_in_one_group(phasewise: Phasewise) -> None:
-    text = phasewise("recommender", "--help").out
+    text = phasewise("recommender", "--help-all").out
     assert isinstance(command, GroupedCommand)
     headings = {getattr(option, "group", command.others) for option in OPTIONS}
     assert len(headings) >= 8
