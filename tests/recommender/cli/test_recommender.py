@@ -90,7 +90,9 @@ def example_of(option: click.Option) -> tuple[Any, str]:
     return "text", "text"
 
 
-@pytest.mark.parametrize("option", [o for o in OPTIONS if o.name not in ("config", "help_all")], ids=lambda o: keys_of(o)[0])
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if o.name not in ("config", "help_all")], ids=lambda o: keys_of(o)[0]
+)
 def test_every_option_can_be_set_by_flag_environment_and_file(
     option: click.Option, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
