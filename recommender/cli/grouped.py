@@ -44,7 +44,7 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        helps = []  # --help and --help-all stand last, in the last group that is shown
+        helps: list[tuple[str, str]] = []  # --help and --help-all stand last, in the last group that is shown
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is None:
                 continue
