@@ -51,7 +51,7 @@ class GroupedCommand(click.Command):
             of_group = groups.setdefault(getattr(parameter, "group", self.others), [])
             (helps if {"--help", "--help-all"} & {*parameter.opts} else of_group).append(record)
         groups = {heading: records for heading, records in groups.items() if records}
-        groups[next(reversed(groups))] += helps
+        groups.setdefault(next(reversed(groups), self.others), []).extend(helps)
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
