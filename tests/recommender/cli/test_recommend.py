@@ -60,7 +60,10 @@ def test_a_job_of_seven_runs_gets_less_of_both_and_a_young_service_is_marked(pha
     assert (service["runs"], service["confidence"]) == (1, "low")
 
 
-def test_the_table_shows_both_amounts_and_marks_what_is_backed_by_little(phasewise: Phasewise, usage: Path) -> None:
+def test_the_table_shows_both_amounts_and_marks_what_is_backed_by_little(
+    phasewise: Phasewise, usage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     ended = run(phasewise, usage, "--cpu-price", 1, "--memory-price", 0)
     (job,) = (line for line in ended.out.splitlines() if line.startswith("ml/bert/main "))
     (service,) = (line for line in ended.out.splitlines() if line.startswith("web/shop/app * "))
