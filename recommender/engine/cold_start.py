@@ -115,8 +115,9 @@ class ColdStarts:
                 spread = self._classes.spread(group.namespace)
                 run = next_run(arrays, slot, input_size, self._rails, spread, costly=costly)
                 memory_bytes, promised = cold_start_memory(runs, present_bytes, run)
-                least_cores = 0.0 if expected.foreseen or math.isnan(limited_cores) else limited_cores
-                cpu_cores = max(expected.cpu_cores, least_cores)
+                cpu_cores = expected.cpu_cores
+                if not expected.foreseen:
+                    cpu_cores = float(np.fmax(cpu_cores, limited_cores))
                 found.append(ColdStart((cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None

@@ -15,7 +15,7 @@ import numpy as np
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, UNDECIDED
 from recommender.engine.containers import Containers, Member, slots_of
 from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, PAST
-from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassForecast, ClassRuns, Progress
+from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.policies.experts import ALL_EXPERTS
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
@@ -101,7 +101,7 @@ class Fleet(Containers):
         if found is None:
             return None
         rule = partial(_explain_class, found, self._class_horizons_s(runs)[1])
-        return ClassTarget(found.cpu_cores, found.alike >= MIN_RUNS_TO_FALL, rule)
+        return ClassTarget(found.cpu_cores, found.foresees, rule)
 
     def rule(self, member: Member) -> str:
         """Explain the last decision for a container; empty before the first."""
@@ -174,7 +174,7 @@ class Fleet(Containers):
         observed = curve if len(curve.levels) else None  # none yet after a restart
         found = self._forecast(runs, Progress(observed, seen_s, max(seen_s, now_s - start_s)))
         arrays.class_cores[slot] = np.nan if found is None else (found.soon_cores, found.cpu_cores)
-        arrays.class_foresees[slot] = found is not None and found.alike >= MIN_RUNS_TO_FALL
+        arrays.class_foresees[slot] = found is not None and found.foresees
         member.class_rule = str if found is None else partial(_explain_class, found, self._class_horizons_s(runs)[1])
 
     def _class_horizons_s(self, runs: ClassRuns) -> tuple[float, float]:

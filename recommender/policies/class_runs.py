@@ -79,6 +79,11 @@ class ClassForecast:
     alike: int
     runs: int
 
+    @property
+    def foresees(self) -> bool:
+        """Similar runs are enough for less CPU than is used now, and for a lower limit."""
+        return self.alike >= MIN_RUNS_TO_FALL
+
 
 class ClassRuns:
     """The finished runs of one container name of a workload class; `level` is the quantile at which CPU is allocated.

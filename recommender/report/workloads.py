@@ -17,10 +17,11 @@ from rich.text import Text
 from recommender.records import CPU, MEMORY, Amounts, WorkloadAdvice
 from recommender.report.summary import Prices, number, percent
 from recommender.report.texts import printable, shortened
-from recommender.simulate.workloads import HOURS_PER_MONTH, confidence
+from recommender.simulate.workloads import confidence
 from recommender.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 
 DASH = "–"
+HOURS_PER_MONTH = 730.0
 _MIN_WIDTH = 97
 """Columns of a terminal below which only what to write is shown."""
 

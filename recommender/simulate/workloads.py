@@ -32,8 +32,6 @@ from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.playing import evaluate, judgeable_traces, judged_samples, with_kills
 from recommender.units import SECONDS_PER_HOUR
 
-HOURS_PER_MONTH = 730.0
-
 SOME_RUNS, MANY_RUNS = 3, 20
 """Runs that give medium and high confidence: the next one is above the largest of so many once in four, and in 21."""
 
