@@ -164,7 +164,8 @@ class ClassMemory:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
         self.input_sizes, self.durations_s, self.declared_bytes = np.zeros(0), np.zeros(0), np.zeros(0)
         self._turnover = Turnover()
-        self._bounds: dict[tuple[object, ...], MemoryBounds] = {}
+        self._bounds: dict[tuple[float | None, ...], MemoryBounds] = {}
+        self._spread = UNKNOWN_SPREAD  # which these are for: too long a key to be hashed for each container
         for run in runs:
             self.add(run)
 
@@ -187,7 +188,12 @@ class ClassMemory:
 
     def bounds(self, run: NextRun) -> MemoryBounds:
         """Bounds that a run exceeds in at most its `target_kills` of cases; peaks are scaled to a known input."""
-        key = tuple(None if isinstance(part, float) and math.isnan(part) else part for part in run)
+        if run.spread is not self._spread:
+            self._bounds.clear()
+            self._spread = run.spread
+        key = tuple(
+            None if math.isnan(part) else part for part in (run.target_kills, run.input_size, run.declared_bytes)
+        )
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:
                 self._bounds.clear()
