@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,13 +125,14 @@ FETCHING = ("--prometheus", "-n", "--selector", "--since")
 @pytest.mark.parametrize("command", ["recommend", "dry-run"])
 def test_what_is_fetched_is_of_the_namespace_the_selector_and_the_time(command: str, phasewise: Phasewise) -> None:
     """A name that no container has: nothing is found, and nothing replayed."""
+    yesterday_s = time.time() - 86400  # steps grow with the distance of the start from now
     with played(cluster) as server:
         chosen = ("-n", "nowhere", "--selector", 'cluster="a"')
-        ended = phasewise(command, "--prometheus", server.url, "--since", START_S, *chosen)
+        ended = phasewise(command, "--prometheus", server.url, "--since", yesterday_s, *chosen)
         assert ended.code == 2 and "Namespaces here are ns" in ended.err
         asked = queries(server.asked)
     assert 'namespace="nowhere"' in asked and 'cluster="a"' in asked
-    assert float(server.ranges("")[0].parameters["start"]) == pytest.approx(START_S, abs=3600)
+    assert float(server.ranges("")[0].parameters["start"]) == pytest.approx(yesterday_s, abs=3600)
 
 
 @pytest.mark.option("phasewise export", "--requests-metric")
