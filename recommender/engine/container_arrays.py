@@ -55,6 +55,8 @@ class ContainerArrays(SlotArrays):
     requests: FloatArray = fresh(UNKNOWN)
     limits: FloatArray = fresh(UNKNOWN)
     """(n, 2): NaN where absent."""
+    previous_bounds: FloatArray = fresh(UNKNOWN)
+    """(n, 2): cores requested, where requests are ours, and limit, at the latest sample."""
     input_size: FloatArray = fresh(np.nan)
     """Size of the input of its run; NaN if unknown."""
     costly: BoolArray = fresh(False)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from recommender.kernels import BoolArray, FloatArray, IntArray
 
-CENSORED_SHARE = 0.95
-"""CPU use of at least this share of what a container can get is *censored*: it wanted at least that much."""
+CENSORED_SHARE, FULL_NODE_FACTOR = 0.95, 1.25
+"""CPU use of at least the first share of what a container can get is *censored*: it wanted at least that much. A full
+node shares what nobody requests, so that it gives somewhat more than the request, up to the second multiple of it."""
 
 MIN_CENSORED_SAMPLES, AT_LIMIT = 4, 2
 """Consecutive censored samples from which on more is tried, fewer may be chance; each at a limit counts as so many.
@@ -42,21 +43,22 @@ VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
 SampledArrays = namedtuple(
     "SampledArrays",
     "last_cell rows_since_decision rows_since_history samples sampled_s sample_interval_s used cycle cycle_cpu_cores "
-    "requests limits had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld phase since_cell",
+    "requests limits previous_bounds had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld phase "
+    "since_cell",
 )
 JudgedArrays = namedtuple("JudgedArrays", "applied published in_force violations judged")
 """Arrays of containers and of groups, see `ContainerArrays` and `GroupArrays`."""
 
 
 @njit(cache=True, nogil=True, inline="always")
-def censored_samples(used_cores: float, request_cores: float, limit_cores: float, tolerance: float) -> int:
+def censored_samples(used_cores: float, request_cores: float, limit_cores: float) -> int:
     """As how many censored samples one counts: those of all that can be had, the limit, or the request on a full node.
 
     Such a sample says "at least this", and never that it was enough. NaN is no request and no limit.
     """
     if used_cores >= limit_cores * CENSORED_SHARE:
         return AT_LIMIT
-    return int(request_cores * CENSORED_SHARE <= used_cores <= request_cores * tolerance)
+    return int(request_cores * CENSORED_SHARE <= used_cores <= request_cores * FULL_NODE_FACTOR)
 
 
 @njit(cache=True, nogil=True)
@@ -109,19 +111,22 @@ def append_rows(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def count_censored(slot: int, applied: bool, tolerance: float, containers: SampledArrays) -> bool:
+def count_censored(slot: int, applied: bool, containers: SampledArrays) -> bool:
     """Count the latest sample if it is censored, else learn from it how much CPU is used where there is room.
 
     Requests count where they are ours, so that more can be tried. Returns whether demand counts as censored.
     """
     c, used = containers, containers.used[slot, 0]
-    request = c.requests[slot, 0] if applied else math.nan
-    if used > request * tolerance:  # a full node gives no more than is requested
+    request, limit = c.requests[slot, 0] if applied else math.nan, c.limits[slot, 0]
+    before = c.previous_bounds[slot]
+    least_request, least_limit = np.fmin(request, before[0]), np.fmin(limit, before[1])  # it may be older than a resize
+    before[0], before[1] = request, limit
+    if used > request * FULL_NODE_FACTOR:  # no full node gives so much more
         c.tested[slot] = c.withheld[slot] = False
     elif used > c.censored_cpu_cores[slot] * WITHHELD_FACTOR:
         c.withheld[slot] = True
     c.free_cpu_cores[slot] *= FREE_DECAY if used >= SAME_STAGE_SHARE * c.free_cpu_cores[slot] else 0.0
-    counts = censored_samples(used, request, c.limits[slot, 0], tolerance)
+    counts = censored_samples(used, least_request, least_limit)
     if counts == 0:
         c.censored_samples[slot], c.censored_cpu_cores[slot] = 0, math.nan
         c.free_cpu_cores[slot] = np.fmax(c.free_cpu_cores[slot], used)
@@ -148,7 +153,7 @@ def judge_samples(
     """
     for k in range(len(slots)):
         slot, group = slots[k], owner[k]
-        censored[k] = count_censored(slot, groups.applied[group], tolerance, containers)
+        censored[k] = count_censored(slot, groups.applied[group], containers)
         has_target, has_it, has_request = False, True, False
         for resource in range(2):
             request, in_force = containers.requests[slot, resource], groups.in_force[group, resource]

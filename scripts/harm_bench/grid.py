@@ -17,7 +17,6 @@ from rich.table import Table
 import benches
 from harm_bench.playing import CONTENDERS, HOUR_S, Contender, Play
 from harm_bench.simulated.cluster import meter_noise
-from harm_bench.simulated.kubelet import slowdown
 from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, Node, Resources, Use, Workload
 from harm_bench.worlds import GIB, MINUTE_S, phases
 from recommender.records import CPU
@@ -117,10 +116,10 @@ def _workload(cell: Cell, number: int) -> Workload:
 
 
 def _runs(cell: Cell, workload: Workload, now_s: float) -> list[Run]:
-    """The runs of a class; one that has not ended counts as slow as it has been so far."""
+    """The runs of a class; one that has not ended counts as if what is left of its work took as long as declared."""
     slowdowns = [one for tally in workload.tallies.values() for one in tally.slowdowns]
     live = [container for pod in workload.live for container in pod.containers if container.declared_s]
-    slowdowns += [slowdown(workload, container, now_s) for container in live]
+    slowdowns += [1.0 + (now_s - one.started_s - one.declared_s) / workload.runs_for_s for one in live]
     return [Run(cell, number, one) for number, one in enumerate(slowdowns)]
 
 

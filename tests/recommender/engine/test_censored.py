@@ -46,7 +46,18 @@ def sampled(limit_cores: float = math.nan, *, applied: bool = True) -> Sampled:
 
 def test_censored_samples_in_a_row_are_counted() -> None:
     assert [count for count, _ in sampled().use(1.0, 0.99, 1.02, 0.5, 1.0)] == [1, 2, 3, 0, 1]
+    assert [count for count, _ in sampled().use(1.2, 1.2, 1.3)] == [1, 2, 0], "a full node shares what is left"
     assert [count for count, _ in sampled(1.0).use(1.0, 0.99, 0.9, 1.0)] == [2, 4, 0, 2], "a limit is always enforced"
+
+
+def test_a_sample_may_be_older_than_the_resize_before_it() -> None:
+    one = sampled()
+    arrays = one.world.fleet.arrays
+    for request_cores, cores, count in ((1.0, 1.0, 1), (1.2, 1.0, 2), (1.2, 1.2, 3), (2.0, 1.2, 4)):
+        arrays.requests[one.slot, CPU] = request_cores
+        assert one.use(cores)[0][0] == count
+    one.use(1.8)
+    assert arrays.withheld[one.slot], "it used more at once"
 
 
 def test_what_was_enough_is_forgotten_with_every_sample_and_at_once_in_a_new_stage() -> None:
@@ -99,26 +110,29 @@ def test_censored_samples_teach_neither_plan_nor_class(cores: list[float]) -> No
 
 
 class LimitedJob:
-    """A job of which only the work is given: it takes the longer, the less CPU it has. Its CPU limit is its request.
+    """A job of which only the work is given: it takes the longer, the less CPU it has.
 
-    Samples come every 15 s, the updater acts once a minute, as in a cluster with defaults.
+    Its CPU limit is its request; or it has none, and a full node gives it `node_gives` times its request. Samples come
+    every 15 s, before what was resized in that time; the updater acts once a minute, as in a cluster with defaults.
     """
 
-    def __init__(self, noise: float) -> None:
+    def __init__(self, noise: float, node_gives: float | None = None) -> None:
         self.driver, self.rng, self.noise = EngineDriver(), np.random.default_rng(7), noise
-        self.driver.groups[MAIN] = Rules(declared_cores=2.0, limits_follow=True, cpu_limit_follows=True)
+        self.node_gives, self.follows = node_gives or 1.0, node_gives is None
+        self.driver.groups[MAIN] = Rules(declared_cores=2.0, limits_follow=self.follows, cpu_limit_follows=self.follows)
         self.cores, self.rounds = 2.0, 0
         self._give(2.0)
 
     def _give(self, cores: float) -> None:
         self.cores = cores
-        self.driver.containers[instance()] = running(requests=(cores, 4 * GIB), limits=(cores, 4 * GIB))
+        limits = (cores, 4 * GIB) if self.follows else (math.nan, math.nan)
+        self.driver.containers[instance()] = running(requests=(cores, 4 * GIB), limits=limits)
 
     def work(self, wanted_cores: float, work_core_s: float) -> float:
         """Do some work; returns how long it took in seconds."""
         began = self.rounds
         while work_core_s > 0.0:
-            used = min(wanted_cores, self.cores)
+            used = min(wanted_cores, self.node_gives * self.cores)
             work_core_s -= used * 15.0
             self.driver.usage[instance()] = used * (1.0 + self.noise * self.rng.standard_normal()), 1.0
             self.driver.step(15.0)
@@ -140,6 +154,17 @@ def test_a_job_that_was_light_for_long_is_not_held_to_a_limit_that_was_enough_fo
     job = LimitedJob(noise)
     took_s = [(job.work(0.2, 0.2 * 1200.0), job.work(1.8, 1.8 * 500.0)) for _ in range(4)]
     assert sum(light_s + heavy_s for light_s, heavy_s in took_s) <= 1.02 * 4 * (1200.0 + 510.0)
+
+
+@pytest.mark.parametrize("node_gives", [1.0, 1.1, 1.2])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_on_a_full_node_a_job_waits_once_for_what_it_declares(noise: float, node_gives: float) -> None:
+    """Four times ten minutes at 0.2 cores, then work at up to 1.8: only the first rise may come late."""
+    job = LimitedJob(noise, node_gives)
+    took_s = [(job.work(0.2, 0.2 * 600.0), job.work(1.8, 1.8 * 500.0)) for _ in range(4)]
+    late_s = [light_s + heavy_s - 1100.0 for light_s, heavy_s in took_s]
+    assert late_s[0] <= 150.0
+    assert sum(late_s) <= 200.0
 
 
 def test_a_limit_far_below_the_demand_is_overcome_in_three_raises() -> None:

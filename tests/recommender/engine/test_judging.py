@@ -22,11 +22,11 @@ ACCEPTED = (0.05, 0.05)
 
 def test_the_demand_of_a_container_at_its_request_or_its_limit_censored_samples() -> None:
     cases = [
-        (0.95, 1.0, math.nan, 1), (1.05, 1.0, math.nan, 1), (0.9, 1.0, math.nan, 0),
+        (0.95, 1.0, math.nan, 1), (1.2, 1.0, math.nan, 1), (1.3, 1.0, math.nan, 0), (0.9, 1.0, math.nan, 0),
         (1.5, 1.0, 2.0, 0), (1.9, 1.0, 2.0, AT_LIMIT), (3.0, math.nan, math.nan, 0), (3.0, math.nan, 3.0, AT_LIMIT),
     ]  # fmt: skip
     for used, had, limit, wanted in cases:
-        assert censored_samples.py_func(used, had, limit, 1.05) == wanted
+        assert censored_samples.py_func(used, had, limit) == wanted
 
 
 def judged(world: World, *slots: int) -> Report:
