@@ -43,8 +43,8 @@ VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
 SampledArrays = namedtuple(
     "SampledArrays",
     "last_cell rows_since_decision rows_since_history samples sampled_s sample_interval_s used cycle cycle_cpu_cores "
-    "requests limits previous_bounds had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld phase "
-    "since_cell",
+    "requests limits previous_bounds had_target censored_samples censored_cpu_cores free_cpu_cores tested withheld "
+    "phase since_cell",
 )
 JudgedArrays = namedtuple("JudgedArrays", "applied published in_force violations judged")
 """Arrays of containers and of groups, see `ContainerArrays` and `GroupArrays`."""
