@@ -247,7 +247,9 @@ class ClassMemory:
             np.array([_bound(np.maximum(column[column > 0], 1.0), run, 1 + age) for age, column in enumerate(rises.T)])
             for rises in (self.rises[of_kind], self.rises[counts])
         )
-        return MemoryBounds(ended, peak_bytes, np.maximum(every, of_longer), by_input=by_input)
+        return MemoryBounds(
+            ended, peak_bytes, _no_later_rise_is_larger(np.maximum(every, of_longer)), by_input=by_input
+        )
 
 
 def variances_of_classes(classes: Iterable[ClassMemory]) -> FloatArray:
@@ -312,6 +314,15 @@ def memory_targets(
     own = np.where(largest_bytes > 0, largest_bytes * margin, declared_bytes)
     targets: FloatArray = np.where(np.isnan(peak_bytes), own, bounded)
     return targets
+
+
+def _no_later_rise_is_larger(rises: FloatArray) -> FloatArray:
+    """Rises from an age on include those from later ages on; fewer runs, or their spread, may bound these higher.
+
+    What is lowered for a bound is then not raised again for the next one. Infinite rises, float64 (AGES,), are unknown.
+    """
+    later = np.maximum.accumulate(np.where(np.isfinite(rises), rises, 0.0)[::-1])[::-1]
+    return np.fmax(rises, later)
 
 
 def _bound(values: FloatArray, run: NextRun, kind: int) -> float:

@@ -23,8 +23,9 @@ MOST_TIMES = {"job_time": 1.02, "worst_job_time": 1.05}
 """Most that ours may be, divided by the default's, over the runs that the default's has ended."""
 
 MOST_UPDATES, SAVED = 2, 0.01
-"""Most resizes in place, divided by the default's, unless they save this much slack as a share of use, or of the time
-of Jobs."""
+"""Most resizes in place, divided by the default's, unless one of `GAINS` falls by this much."""
+
+GAINS = "cpu_slack", "memory_slack", "job_time", "cpu_below_use", "memory_below_use"
 
 MOST_REPLICAS = 1.02
 """Most container-hours under a HorizontalPodAutoscaler, divided by the default's."""
@@ -94,7 +95,7 @@ class Comparison:
         for name, most in MOST_TIMES.items():
             if ours[name] > most * default[name]:
                 yield name.replace("_", " ")
-        saves = any(ours[name] < default[name] - SAVED for name in ("cpu_slack", "memory_slack", "job_time"))
+        saves = any(ours[name] < default[name] - SAVED for name in GAINS)
         if not saves and ours["updates"] > MOST_UPDATES * default["updates"]:
             yield "updates"
         if self.world.horizontal and ours["container_hours"] > MOST_REPLICAS * default["container_hours"]:

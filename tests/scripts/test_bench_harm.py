@@ -26,7 +26,7 @@ CELL = Cell("Recreate", "Burstable", "Deployment")
 JOB = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
 
 
-def outcome(slack: float = 0.2, *slowdowns: float, ran_s: float = 3600.0, **counts: int) -> Outcome:
+def outcome(slack: float = 0.2, *slowdowns: float, ran_s: float = 3600.0, **counts: Any) -> Outcome:
     tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=ran_s, slowdowns=slowdowns, **counts)
     return Outcome(tally, tally)
 
@@ -47,6 +47,8 @@ def test_twice_as_many_updates_are_worse_only_where_they_save_nothing() -> None:
     assert worse("leak", default, outcome(0.2, updates=11)) == ["updates"]
     assert worse("leak", default, outcome(0.18, updates=11)) == []
     assert worse("leak", outcome(0.2, 1.2, updates=5), outcome(0.2, 1.1, updates=11)) == [], "they save time"
+    short = outcome(0.2, updates=5, below_cpu_s=360.0)
+    assert worse("leak", short, outcome(0.2, updates=11)) == [], "it has what it uses"
 
 
 def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> None:

@@ -165,6 +165,16 @@ def test_a_slow_run_still_expects_the_rise_that_quicker_ones_had_earlier() -> No
     assert target(80, 3.0, memory) == pytest.approx(3 * 1.0 * MARGIN_OF_FOUR)
 
 
+def test_what_is_lowered_for_the_bound_of_one_age_is_not_raised_again_for_a_later_one() -> None:
+    """The longer two of four runs differ by more, which bounds the later ages higher: the earlier ones include them."""
+    short, early = np.where(np.arange(AGES) <= 4, 1.1, 0.0), np.arange(AGES) <= 8
+    longer = [RunMemory(10.0, np.where(early, rise, 0.0)) for rise in (1.1, 1.3)]
+    rises = ClassMemory([RunMemory(10.0, short)] * 2 + longer).bounds(NextRun(0.01)).rises
+    known = rises[np.isfinite(rises)]
+    assert (np.diff(known) <= 0.0).all() and known[0] > 2.0
+    assert len(known) == 9, "what no run reached stays unknown"
+
+
 def test_at_an_age_that_no_run_reached_the_peak_of_the_class_holds() -> None:
     rises = np.where(np.arange(AGES) <= 4, 1.1, 0.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
