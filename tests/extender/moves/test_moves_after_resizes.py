@@ -167,20 +167,22 @@ def test_a_job_whose_eviction_was_delayed_stays_if_the_room_reserved_for_it_was_
 @pytest.mark.long
 @at_most(20)
 @given(
-    declared=st.floats(0.5, 12.0),
-    used=st.floats(0.5, 12.0),
-    cores_of_b=st.floats(2.0, 16.0),
+    used=st.floats(0.5, 6.0),
+    unused=st.floats(-2.0, 8.0),
+    spare=st.floats(0.0, 8.0),
     admission=st.booleans(),
-    other_grows_to=st.floats(0.5, 8.0),
-    refusals=st.integers(0, 3),
+    other_grows_to=st.floats(0.5, 4.0),
+    refusals=st.integers(0, 1),
 )
 def test_no_job_is_ever_evicted_unless_its_next_pod_fits(
-    declared: float, used: float, cores_of_b: float, admission: bool, other_grows_to: float, refusals: int
+    used: float, unused: float, spare: float, admission: bool, other_grows_to: float, refusals: int
 ) -> None:
+    """Node b has room for what the job uses, and `spare`."""
+    declared, cores_of_b = max(used + unused, 0.5), 1.2 * used + 1.0 + spare
     world = JointWorld(declared, used, cores_of_b, admission=admission, other_grows_to=other_grows_to)
     world.mover._gate._limits = MoveLimits(eviction_timeout_s=7200.0)  # type: ignore[union-attr]
     world.fails["evict"] = [BUDGET] * refusals
-    for hour in (0.1, 0.3, 0.6, 0.8):
+    for hour in (0.2, 0.3, 0.5, 0.6, 0.8):
         if not world.evicted:
             world.until(hour)
     assert world.in_vain == []
