@@ -25,7 +25,6 @@ from recommender.policies.memory_runs import (
     AGES,
     MAX_RUNS,
     NO_CLASSES,
-    UNKNOWN_SPREAD,
     ClassMemory,
     RunMemory,
     Spreads,
@@ -95,11 +94,11 @@ class Classes:
         Those of other namespaces, whose owners could move it, do not count.
         """
         runs = self._learned_runs[namespace]
-        due, spread = self._spreads.get(namespace, (0.0, UNKNOWN_SPREAD))
+        due, spread = self._spreads.get(namespace, (0.0, Spreads()))
         if runs >= due:
             of_one = (known for key, known in self._known.items() if key.namespace == namespace)
             variances = variances_of_classes(runs.memory for known in of_one for runs in known.values())
-            spread = spread_of_classes(np.concatenate([self._trained_variances, variances], axis=1))
+            spread = spread_of_classes(np.concatenate([self._trained_variances, variances], axis=1), variances.shape[1])
             self._spreads[namespace] = (1.0 + REFRESH_SHARE) * runs + 1.0, spread
         return spread
 

@@ -44,7 +44,8 @@ def next_run(
 ) -> NextRun:
     """A run of a group, by its slot, with this input, of which a kill may be costly; `spread`: see `NextRun`."""
     declared_bytes = float(groups.declared_bytes[group])
-    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, spread)
+    limit_follows = bool(groups.limits_follow[group])
+    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, spread, limit_follows)
 
 
 def cold_start_memory(runs: ClassRuns, present_bytes: float, run: NextRun) -> tuple[float, bool]:
@@ -65,7 +66,7 @@ def explain_memory(runs: ClassRuns | None, run: NextRun) -> str:
         far = f"its input of {run.input_size:g} is far larger than that of {known}"
         return f"memory follows its own peak: {far if bounds.by_input else few}"
     scaled = f", scaled to its input of {run.input_size:g}" if bounds.by_input else ""
-    spread = run.spread[0]
+    spread = run.spread.kinds[0]
     others = f" (in other classes they differ by {math.sqrt(spread.variance):.0%})" if spread.freedom else ""
     return (
         f"memory by {known}{scaled}: as far as these differ{others}, with a probability of "

@@ -21,7 +21,7 @@ import numpy as np
 
 from recommender.kernels.runs import observe_memory
 from recommender.policies.evidence import Turnover, is_light
-from recommender.policies.promise import Spread, fit_spread, upper_bound, variances_of
+from recommender.policies.promise import MIN_CLASSES, Spread, fit_spread, upper_bound, variances_of
 from recommender.records import BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -34,7 +34,6 @@ MAX_LEAD_STEPS = 39
 KINDS = 1 + AGES  # kinds of amounts of a run that are bounded: its peak, and its rises
 MAX_LOG = 100.0  # a bound above its exponential is none
 
-UNKNOWN_SPREAD = (Spread(),) * KINDS
 NO_CLASSES = np.empty((2, 0, KINDS))
 MIN_INPUTS = 3  # runs with a known input that tell how peaks follow it
 
@@ -46,6 +45,9 @@ MAX_CACHED_INPUTS = 4096  # input sizes for which a class caches its bounds
 
 N_BOUNDS = 2
 """A run is killed above the bound of its peak or of its rises: each may be exceeded by its part of the target share."""
+
+MIN_RUNS_ALONE = 6
+"""Runs from which a class bounds a memory limit while too few classes of its namespace are known."""
 
 LEAST_TARGET = 1e-4  # lower targets count as this one: without any kill there would be no bound
 
@@ -63,8 +65,11 @@ MAX_EXTRAPOLATION = 4.0
 OWN_PEAK_MARGIN = 1.1  # least ratio of the allocation to a run's own peak once that reaches the peak of its class
 
 
-Spreads = tuple[Spread, ...]
-"""(KINDS,): of peaks and rises."""
+class Spreads(NamedTuple):
+    """How far runs of other classes spread."""
+
+    kinds: tuple[Spread, ...] = (Spread(),) * KINDS  # of peaks and rises
+    classes: int = 0  # of the namespace, which may differ from those of the training
 
 
 class RunMemory(NamedTuple):
@@ -88,8 +93,9 @@ class NextRun(NamedTuple):
     input_size: float = math.nan
     declared_bytes: float = math.nan
     """See `RunMemory`."""
-    spread: Spreads = UNKNOWN_SPREAD
-    """How far runs of other classes spread."""
+    spread: Spreads = Spreads()
+    limit_follows: bool = False
+    """Whether its memory limit follows its request."""
 
     @property
     def share(self) -> float:
@@ -165,7 +171,7 @@ class ClassMemory:
         self.input_sizes, self.durations_s, self.declared_bytes = np.zeros(0), np.zeros(0), np.zeros(0)
         self._turnover = Turnover()
         self._bounds: dict[tuple[float | None, ...], MemoryBounds] = {}
-        self._spread = UNKNOWN_SPREAD  # which these are for: too long a key to be hashed for each container
+        self._spread = Spreads()  # which these are for: too long a key to be hashed for each container
         for run in runs:
             self.add(run)
 
@@ -192,7 +198,8 @@ class ClassMemory:
             self._bounds.clear()
             self._spread = run.spread
         key = tuple(
-            None if math.isnan(part) else part for part in (run.target_kills, run.input_size, run.declared_bytes)
+            None if math.isnan(part) else part
+            for part in (run.target_kills, run.input_size, run.declared_bytes, run.limit_follows)
         )
         if key not in self._bounds:
             if len(self._bounds) >= MAX_CACHED_INPUTS:
@@ -233,7 +240,8 @@ class ClassMemory:
         used = known if by_input else counts
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
-        if too_large or not ended:
+        alone = run.limit_follows and run.spread.classes < MIN_CLASSES
+        if too_large or ended < (MIN_RUNS_ALONE if alone else 1):
             least_bytes = float(self.peaks_bytes[counts & self.killed].max(initial=0.0))
             return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=too_large)
         if by_input:
@@ -258,12 +266,12 @@ def variances_of_classes(classes: Iterable[ClassMemory]) -> FloatArray:
     return found[found[:, 1, 0] > 0.0].swapaxes(0, 1)
 
 
-def spread_of_classes(variances: FloatArray) -> Spreads:
+def spread_of_classes(variances: FloatArray, classes: int = 0) -> Spreads:
     """How far runs of classes like these spread; at ages that too few of them reached as at the age before."""
     spreads = [fit_spread(*variances[:, :, kind]) for kind in range(KINDS)]
     for age in range(2, KINDS):
         spreads[age] = spreads[age] if spreads[age].freedom else spreads[age - 1]
-    return tuple(spreads)
+    return Spreads(tuple(spreads), classes)
 
 
 def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
@@ -327,5 +335,5 @@ def _no_later_rise_is_larger(rises: FloatArray) -> FloatArray:
 
 def _bound(values: FloatArray, run: NextRun, kind: int) -> float:
     """What the run exceeds with the accepted probability, by these amounts of earlier ones; infinite if unknown."""
-    bound = upper_bound(np.log(values), run.spread[kind], run.share)
+    bound = upper_bound(np.log(values), run.spread.kinds[kind], run.share)
     return math.exp(bound) if bound < MAX_LOG else math.inf

@@ -14,7 +14,6 @@ from recommender.engine.options import BandOptions
 from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
     NO_BOUNDS,
-    UNKNOWN_SPREAD,
     ClassMemory,
     MemoryOfRuns,
     NextRun,
@@ -290,7 +289,7 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries],
     before = [Run.of(series, fitted=True) for series in fitted]
     rules: dict[str, Rule] = {
         RULE: memory_by_runs(spread),
-        f"{RULE}, by the class alone": memory_by_runs(UNKNOWN_SPREAD),
+        f"{RULE}, by the class alone": memory_by_runs(Spreads()),
         f"{RULE}, peaks alone": memory_by_runs(spread, rises=False),
         "static": static,
         "class.peak": class_peak,

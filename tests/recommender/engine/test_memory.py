@@ -16,7 +16,7 @@ from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramAggregate
-from recommender.policies.memory_runs import AGES, KINDS, ClassMemory, NextRun, RunMemory
+from recommender.policies.memory_runs import AGES, KINDS, ClassMemory, NextRun, RunMemory, Spreads
 from recommender.policies.promise import Spread
 from recommender.records import MEMORY
 from tests.fakes.curves import curve_of
@@ -210,5 +210,5 @@ def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
 def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "no class" in explain_memory(None, NextRun(0.01))
     assert "it knows 0 earlier runs of its class" in explain_memory(ClassRuns(), NextRun(0.01))
-    explanation = explain_memory(four_runs(), NextRun(0.01, spread=(Spread(0.13**2, 2.0),) * KINDS))
+    explanation = explain_memory(four_runs(), NextRun(0.01, spread=Spreads((Spread(0.13**2, 2.0),) * KINDS)))
     assert "4 earlier runs" in explanation and "0.99" in explanation and "differ by 13%" in explanation

@@ -18,6 +18,7 @@ from recommender.policies.memory_runs import (
     MemoryOfRuns,
     NextRun,
     RunMemory,
+    Spreads,
     memory_targets,
     peaks_at_input,
     spread_of_classes,
@@ -120,11 +121,20 @@ def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
 def test_the_first_run_of_a_class_bounds_the_next_by_how_far_runs_of_other_classes_spread() -> None:
     """With a standard deviation of 5 % and two degrees of freedom: t = 9.92 for half of a hundredth, times sqrt(2)."""
     one = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2), declared_bytes=100.0)])
-    run = NextRun(0.01, declared_bytes=100.0, spread=(Spread(0.05**2, 2.0),) * KINDS)
+    run = NextRun(0.01, declared_bytes=100.0, spread=Spreads((Spread(0.05**2, 2.0),) * KINDS))
     assert one.bounds(run).peak_bytes == pytest.approx(10.0 * math.exp(9.925 * 0.05 * math.sqrt(2)), rel=1e-3)
     assert one.bounds(run).rises == pytest.approx(1.2 * math.exp(9.925 * 0.05 * math.sqrt(2)), rel=1e-3)
     unknown = one.bounds(run._replace(spread=NextRun(0.01).spread))
     assert (unknown.peak_bytes, unknown.rises[0]) == (100.0, math.inf), "what is declared, at any age"
+
+
+def test_few_runs_bound_a_limit_only_where_other_classes_of_the_namespace_are_known() -> None:
+    run = NextRun(0.01, declared_bytes=100.0, limit_follows=True)
+    known = run._replace(spread=Spreads((Spread(0.05**2, 2.0),) * KINDS, classes=3))
+    for runs, bounded in ((5, [False, True, True]), (6, [True, True, True])):
+        memory = ClassMemory([RunMemory(10.0, np.ones(AGES), declared_bytes=100.0)] * runs)
+        kinds = (run, known, run._replace(limit_follows=False))
+        assert [not math.isnan(memory.bounds(each).peak_bytes) for each in kinds] == bounded
 
 
 def test_without_earlier_runs_memory_follows_the_own_peak() -> None:
@@ -144,7 +154,7 @@ def test_the_more_runs_agree_the_closer_is_the_bound_even_where_those_of_other_c
 ) -> None:
     memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * runs)
     alone, among_others = (
-        memory.bounds(NextRun(0.01, declared_bytes=100.0, spread=(spread,) * KINDS)).peak_bytes / 10.0
+        memory.bounds(NextRun(0.01, declared_bytes=100.0, spread=Spreads((spread,) * KINDS))).peak_bytes / 10.0
         for spread in (Spread(), Spread(0.2**2, 4.0))
     )
     assert 1.0 < alone < at_most
@@ -320,10 +330,10 @@ def test_at_ages_that_too_few_classes_reached_runs_spread_as_at_the_age_before()
     reached = np.where(np.arange(AGES) < 5, 1.0, 0.0)
     classes = [ClassMemory(RunMemory(1e9, reached * rng.lognormal(0.5, 0.1, AGES)) for _ in range(5)) for _ in range(4)]
     spreads = spread_of_classes(variances_of_classes(classes))
-    assert spreads[0].variance == pytest.approx(0.02**2), "equal peaks"
-    assert all(math.sqrt(spread.variance) == pytest.approx(0.1, rel=0.4) for spread in spreads[1:6])
-    assert spreads[6:] == spreads[5:6] * (AGES - 5)
-    assert spread_of_classes(variances_of_classes(classes[:2])) == (Spread(),) * KINDS, "two classes tell too little"
+    assert spreads.kinds[0].variance == pytest.approx(0.02**2), "equal peaks"
+    assert all(math.sqrt(spread.variance) == pytest.approx(0.1, rel=0.4) for spread in spreads.kinds[1:6])
+    assert spreads.kinds[6:] == spreads.kinds[5:6] * (AGES - 5)
+    assert spread_of_classes(variances_of_classes(classes[:2])) == Spreads(), "two classes tell too little"
 
 
 def test_until_its_mode_shows_a_run_has_the_memory_of_the_larger_one() -> None:
