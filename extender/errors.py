@@ -1,8 +1,8 @@
-"""Exceptions of the extender, below `recommender.errors.PhasewiseError`."""
+"""Exceptions of the extender, below `recommender.base.errors.PhasewiseError`."""
 
 from __future__ import annotations
 
-from recommender.errors import PhasewiseError
+from recommender.base.errors import PhasewiseError
 
 
 class ExtenderError(PhasewiseError):

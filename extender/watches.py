@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from recommender.base.errors import PhasewiseError
+from recommender.base.heap import limit_malloc_arenas
 from recommender.cluster.watching.reflector import Reflector
-from recommender.errors import PhasewiseError
-from recommender.heap import limit_malloc_arenas
 
 GC_THRESHOLD = 100_000
 """Allocations before the garbage collector runs. A page of pods is a hundred thousand objects without cycles, which by

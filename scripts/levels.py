@@ -2,13 +2,14 @@
 
 LEVELS = {
     "recommender": [
-        ("base", ("units", "records", "errors", "files", "listening", "heap")),
+        ("base", ("base",)),
         ("kernels", ("kernels",)),
-        ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
-        ("adapters", ("sources", "artifacts", "cluster", "compiling")),
-        ("assembly", ("model", "forecasting", "training", "replay", "judging", "decisions", "timelines", "planning")),
+        ("domain", ("progress", "phases", "policies", "contention")),
+        ("adapters", ("sources", "cluster")),
+        ("learning", ("learning",)),
         ("engine", ("engine",)),
         ("simulation", ("simulate",)),
+        ("replaying", ("replaying",)),
         ("live", ("live",)),
         ("report", ("report",)),
         ("plots", ("plots",)),

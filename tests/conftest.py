@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from recommender.compiling import drop_outdated
+from recommender.base.compiling import drop_outdated
 from tests.longest_first import LONGEST_FIRST
 
 

@@ -27,6 +27,7 @@ from extender.protocol.wire import ExtenderArgs, read_args
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from recommender import __version__
+from recommender.base.errors import BadInput, Misuse
 from recommender.cli.common import WholeRange, say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
@@ -34,7 +35,6 @@ from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
-from recommender.errors import BadInput, Misuse
 
 DecisionJson = Mapping[str, Any]  # a decision as plain data, see `Decision.as_json`
 HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."

@@ -14,10 +14,10 @@ from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, Sizes, checked_sizes
 from extender.scoring.scorers import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
+from recommender.base.errors import BadInput
 from recommender.cli.common import DURATION, Command, FiniteRange
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.errors import BadInput
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FORECAST_CELLS = 24

@@ -15,12 +15,12 @@ from extender.web.app import App, BodyLimits
 from extender.web.server import Server
 from extender.web.service import Service
 from recommender import __version__
+from recommender.base.errors import Misuse
+from recommender.base.listening import is_loopback
 from recommender.cli.common import DURATION
 from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
-from recommender.errors import Misuse
-from recommender.listening import is_loopback
 
 log = logging.getLogger(__name__)
 

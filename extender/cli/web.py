@@ -13,13 +13,13 @@ from extender.dashboard.watching import ClusterWatch
 from extender.web.app import App, Telemetry
 from extender.web.server import Server
 from recommender import __version__
+from recommender.base.errors import Misuse
+from recommender.base.listening import is_loopback
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
-from recommender.errors import Misuse
-from recommender.listening import is_loopback
 
 REVIEW_QPS, REVIEW_BURST = 20.0, 40
 """Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from extender.dashboard.drawing import Drawing, History, draw, draw_progress
 from extender.dashboard.job import AMOUNTS, Job, Running, by_resource
+from recommender.base.records import CPU, MEMORY, ContainerRecommendation
+from recommender.base.units import BYTES_PER_MIB
 from recommender.cluster.vpas.status import recommendations_in
-from recommender.records import CPU, MEMORY, ContainerRecommendation
 from recommender.report.profile_words import reasons
-from recommender.units import BYTES_PER_MIB
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from extender.dashboard.job import AMOUNTS, Running
-from recommender.records import CPU, UNKNOWN_PHASE, ContainerKey, FloatArray
-from recommender.units import format_cpu, format_memory, parse_rfc3339_s
+from recommender.base.records import CPU, UNKNOWN_PHASE, ContainerKey, FloatArray
+from recommender.base.units import format_cpu, format_memory, parse_rfc3339_s
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)

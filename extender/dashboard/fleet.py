@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from extender.dashboard.job import Job, RefusedPod, Running, by_resource
 from extender.dashboard.watching import ClusterView
 from extender.pods.pod import GANG_LABEL
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.profiles import CLASS_PREFIX
-from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
 Row = TypeVar("Row")

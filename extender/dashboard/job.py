@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from extender.pods.pod import refusal_in
+from recommender.base.records import CPU, MEMORY, ContainerKey, Sample, or_nan
+from recommender.base.units import format_duration, parse_rfc3339_s
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod, read_pod
 from recommender.cluster.objects.quantities import Pair
@@ -17,8 +19,6 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 from recommender.cluster.usage.oom import OOM_KILLED
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
-from recommender.records import CPU, MEMORY, ContainerKey, Sample, or_nan
-from recommender.units import format_duration, parse_rfc3339_s
 
 MAX_MESSAGE = 400
 GATED = "SchedulingGated"  # reason of a pod that the scheduler has not considered yet, as a gang that waits

@@ -21,12 +21,12 @@ from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import classes, fleet, nodes, warnings
 from extender.dashboard.watching import ClusterWatch
 from extender.web.app import JSON, App, Telemetry
+from recommender.base.listening import is_loopback
+from recommender.base.units import MonotonicClock, format_cpu, format_duration, format_memory
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.listening import is_loopback
 from recommender.report.palette import PHASE_COLOURS, phase_colour
-from recommender.units import MonotonicClock, format_cpu, format_duration, format_memory
 
 Access = Literal["local", "token", "proxy"]
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from extender.dashboard.drawing import History
 from extender.dashboard.job import Job, Profile, jobs_of, read_profile, read_shown_pod
 from extender.watches import PeriodicTask, Watches
+from recommender.base.records import ContainerKey, Sample
+from recommender.base.units import WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
@@ -19,8 +21,6 @@ from recommender.cluster.paths import NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
-from recommender.records import ContainerKey, Sample
-from recommender.units import WallClock
 
 STARTUP_PERIOD_S = 0.2  # time between refreshes at the start, until everything has been listed
 

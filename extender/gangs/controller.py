@@ -32,12 +32,12 @@ from extender.gangs.sizes import JobSizes
 from extender.gangs.turns import Turns
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, Forbidden, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from extender.gangs.plan import (
     plan_on_emptiest,
 )
 from extender.gangs.turns import Turns, Window
-from recommender.units import counted
+from recommender.base.units import counted
 
 # reasons of events
 ADMITTED, WAITING, NEVER_FITS, INCOMPLETE = "GangAdmitted", "GangWaiting", "GangNeverFits", "GangIncomplete"

@@ -23,11 +23,11 @@ from extender.pods.reservations import (
     read_reservations,
     reservations_data,
 )
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import CONFIG_MAPS, PODS, path_of
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

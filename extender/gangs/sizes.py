@@ -11,11 +11,11 @@ from typing import Any
 
 from extender.gangs.gang import NOT_READ_YET, JobSize
 from extender.gangs.member import Member
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
-from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 

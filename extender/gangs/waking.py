@@ -18,10 +18,10 @@ from operator import itemgetter
 
 from extender.gangs.member import Member
 from extender.watches import PeriodicTask
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.paths import PODS, path_of
-from recommender.units import MonotonicClock, WallClock
 
 ANNOTATION = "retry.phasewise.dev/at"
 """Last wake-up, RFC 3339. Not below `phasewise.dev/`, which would make the pod one of ours."""

@@ -22,7 +22,7 @@ from extender.moves.replacement import Controller, Targets, replacement
 from extender.pods.footprint import PodKey
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
-from recommender.growth import Category
+from recommender.progress.growth import Category
 
 CPU = "cpu"
 Job = tuple[str, str, str]  # namespace, UID of the owner (of the pod itself without one) and completion index

@@ -23,12 +23,12 @@ from extender.moves.job import Algorithm, MoveRecord, MovingJob, Outcome, with_r
 from extender.moves.phasewise import MAX_MOVES
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

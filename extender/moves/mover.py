@@ -16,9 +16,9 @@ from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent
 from extender.moves.store import MoveStore
 from extender.pods.event import Events
 from extender.watches import PeriodicTask
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from extender.gangs.member import Requirements
+from recommender.base.records import RESOURCES, Amounts
 from recommender.cluster.objects.quantities import quantities_of
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import MAX_CORES, requests_in, requests_of
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.status import recommendations_in
-from recommender.records import RESOURCES, Amounts
 
 Controller = tuple[str, str]
 """Kind and name of a controller of pods."""

@@ -16,7 +16,7 @@ import numpy as np
 from extender.gangs.member import Member, NodeCapacity, Requirements
 from extender.moves.board import Board, Job, Move, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm
-from recommender.growth import WEIGHTS, Category
+from recommender.progress.growth import WEIGHTS, Category
 
 _WEIGHT_OF = dict(zip(Category, WEIGHTS, strict=True))
 

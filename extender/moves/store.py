@@ -25,7 +25,7 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
 from recommender.contention.sharing import Stage, stages_of
-from recommender.growth import Category
+from recommender.progress.growth import Category
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from extender.scoring.request import NodeScores
 from extender.scoring.scorers import SCORERS
 from extender.view.devices import Floats
 from extender.view.snapshot import Integers, NameTable
+from recommender.base.units import WallClock, format_duration
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.units import WallClock, format_duration
 
 MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
 """Decisions kept, and numbers in all their arrays: 32 MB at most, beside a list of nodes for each set of nodes, whose

@@ -21,9 +21,9 @@ from extender.scoring.scorers import NEUTRAL, SCORERS, scaled_scores, weighted_m
 from extender.settings import Settings
 from extender.view.devices import Floats
 from extender.view.state import ClusterState
+from recommender.base.units import WallClock
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import BadField, Fields
-from recommender.units import WallClock
 
 Json = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.settings import Limits
 from extender.view.state import ClusterState, Resident
-from recommender.records import MEMORY
+from recommender.base.records import MEMORY
 
 MAX_EXAMINED = 100  # nodes, in order of names, for which evictions are tried out when a pod is refused everywhere
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
-from recommender.records import CPU, MEMORY
 
 
 @dataclass(frozen=True, slots=True)

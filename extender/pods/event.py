@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import textwrap
 
+from recommender.base.units import WallClock, format_time
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import EVENTS, path_of
-from recommender.units import WallClock, format_time
 
 log = logging.getLogger(__name__)
 

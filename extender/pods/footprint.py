@@ -11,11 +11,11 @@ import numpy as np
 
 from extender.pods.curves import Curve, constant, total
 from extender.pods.pod import FORECAST, HISTORY, NO_CURVES, SIZE_ANNOTATION, Container, DemandCurves, Pod, Profile
+from recommender.base.errors import Misuse
+from recommender.base.records import MEMORY
+from recommender.base.units import BYTES_PER_GIB
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
-from recommender.errors import Misuse
-from recommender.records import MEMORY
-from recommender.units import BYTES_PER_GIB
 
 Sizes = Mapping[str, Pair]  # T-shirt sizes by `<GPUs>-<kind>`
 

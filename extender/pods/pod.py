@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest, gpu_offer, gpu_request
+from recommender.base.records import or_nan
+from recommender.base.units import format_duration
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
@@ -29,8 +31,6 @@ from recommender.cluster.objects.requests import (
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.records import or_nan
-from recommender.units import format_duration
 
 PREFIX = "phasewise.dev/"
 WEIGHTS_ANNOTATION = f"{PREFIX}weights"  # scorer weights for this pod: `complement=3,specon=1`

@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from extender.pods.pod import Pod
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.reading import BadField, Fields, reads
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

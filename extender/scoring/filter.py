@@ -15,7 +15,7 @@ from extender.pods.pod import CPU_REASON, MEMORY_REASON, OTHERS_REASON
 from extender.scoring.request import ROUNDING_TOLERANCE, PlacementRequest
 from extender.settings import Limits
 from extender.view.devices import Floats
-from recommender.records import CPU, MEMORY
+from recommender.base.records import CPU, MEMORY
 
 VARIANCE = 2  # row of what evictions free, after CPU and memory
 

@@ -15,10 +15,10 @@ from extender.scoring.fragments import explain_fragments, fragments
 from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest, Scorer
 from extender.view.devices import Floats
 from extender.view.snapshot import Integers
-from recommender.errors import Misuse
-from recommender.growth import WEIGHTS
-from recommender.records import CPU, MEMORY
-from recommender.units import counted
+from recommender.base.errors import Misuse
+from recommender.base.records import CPU, MEMORY
+from recommender.base.units import counted
+from recommender.progress.growth import WEIGHTS
 
 FIT_MIN_VALUE = 0.8  # lowest `complement` of a node without overload
 

@@ -21,6 +21,8 @@ from extender.pods.reservations import CONFIG_MAP, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from extender.watches import PeriodicTask, Watches
+from recommender.base.heap import freeze_and_trim
+from recommender.base.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.objects.quantities import Pair
@@ -29,8 +31,6 @@ from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
-from recommender.heap import freeze_and_trim
-from recommender.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

@@ -18,8 +18,8 @@ from extender.pods.footprint import Footprint
 from extender.pods.pod import Node, Pod
 from extender.view.devices import DemandMix, DeviceTable, Floats
 from extender.view.snapshot import NameTable, Snapshot
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.objects.quantities import Pair
-from recommender.records import CPU, MEMORY
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
 """Rows of `_counts`: requests and guesses (CPU and memory each), pods by category, and pods with learned demand."""

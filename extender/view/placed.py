@@ -10,7 +10,7 @@ from typing import TypeVar
 from extender.pods.footprint import ClassKey, PodName
 from extender.pods.pod import Pod
 from extender.view.node_table import Entry
-from recommender.units import MonotonicClock, WallClock
+from recommender.base.units import MonotonicClock, WallClock
 
 Key = TypeVar("Key", bound=Hashable)
 JobKey = tuple[str, str]  # namespace and job

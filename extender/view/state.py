@@ -19,9 +19,9 @@ from extender.view.devices import Floats
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.view.placed import FailedNodes, Placed, Waiting
 from extender.view.snapshot import Snapshot
+from recommender.base.records import MEMORY
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.quantities import Pair
-from recommender.records import MEMORY
-from recommender.units import MonotonicClock, WallClock
 
 PROGRESSING = 0
 

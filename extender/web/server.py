@@ -26,7 +26,7 @@ from uvicorn_worker import UvicornWorker
 from extender.web.app import App
 from extender.web.connections import Connection, Connections, Loop
 from extender.web.tls import renewed_context
-from recommender.listening import bound_socket
+from recommender.base.listening import bound_socket
 
 KEEP_ALIVE_S = 95  # a scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 
 log = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.errors import BadCertificate
 from extender.watches import PeriodicTask
+from recommender.base.units import WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of
-from recommender.units import WallClock
 
 VALID_S = 90 * 86400.0
 RENEW_BEFORE_S = 30 * 86400.0  # certificates are renewed this long before they expire

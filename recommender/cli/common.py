@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from recommender.errors import Misuse, PhasewiseError
-from recommender.files import check_target
+from recommender.base.errors import Misuse, PhasewiseError
+from recommender.base.files import check_target
+from recommender.base.units import MAX_NUMBER, parse_duration_s, parse_time_s
 from recommender.sources.mapping import parse_map
-from recommender.units import MAX_NUMBER, parse_duration_s, parse_time_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

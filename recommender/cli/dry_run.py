@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from recommender import __version__
+from recommender.base.files import atomic_write_bytes, check_target, write_or_print
 from recommender.cli.common import FILE, check_parquet_target, comma_list, shows, source_argument
 from recommender.cli.fetching import FETCH_OPTIONS, Fetch, make_fetch, usage_files
 from recommender.cli.grouped import grouped, settings_from, settings_of
 from recommender.cli.prices import HARM_OPTIONS, PRICE_OPTIONS
 from recommender.cli.replaying import DATA_OPTIONS, DataOptions, Replayed, Wanted, replay_source
 from recommender.cli.simulated_cluster import ClusterOptions
-from recommender.files import atomic_write_bytes, check_target, write_or_print
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.graph import runs_of
 from recommender.policies.registry import POLICIES, check_names

@@ -12,6 +12,9 @@ import orjson
 from rich.console import Console
 
 from recommender import __version__
+from recommender.base.errors import BadInput, Misuse
+from recommender.base.records import CPU, MEMORY
+from recommender.base.units import format_time
 from recommender.cli.common import FILE, MOMENT
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
@@ -22,11 +25,8 @@ from recommender.cluster.vpas.status import LOW_CONFIDENCE
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group
 from recommender.engine.replaying import Replay
-from recommender.errors import BadInput, Misuse
 from recommender.live.writing.profile import container_entry
-from recommender.records import CPU, MEMORY
 from recommender.report.profile_words import render_profile
-from recommender.units import format_time
 
 Json = dict[str, Any]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from recommender.base.errors import Misuse, PhasewiseError
+from recommender.base.units import counted, format_duration, format_time
 from recommender.cli.common import DURATION, FILE, WholeRange, progress_bar, say
 from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prometheus import (
@@ -21,7 +23,6 @@ from recommender.cli.prometheus import (
     time_range,
 )
 from recommender.cluster.workloads.workload_class import class_by_owners
-from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import (
     ENDINGS,
     Exported,
@@ -35,7 +36,6 @@ from recommender.sources.export import (
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import counted, format_duration, format_time
 
 _option = grouped()
 

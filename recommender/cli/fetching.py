@@ -13,18 +13,18 @@ from typing import Any
 
 import click
 
+from recommender.base.errors import Misuse
+from recommender.base.units import counted, format_duration
 from recommender.cli.common import FILE, progress_bar, say
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.finding import reached_prometheus
 from recommender.cli.grouped import grouped
 from recommender.cli.prometheus import ACCESS_OPTIONS, NAMESPACE_OPTION, SELECTOR_OPTION, SINCE, make_access, time_range
 from recommender.cluster.workloads.workload_class import class_by_owners
-from recommender.errors import Misuse
 from recommender.sources.export import export, plan_export
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import counted, format_duration
 
 MOST_SAMPLES, FINEST_STEP_S = 5000, 15.0
 """A container has at most so many samples, so far apart or a multiple of it: a week has one in two minutes."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recommender.base.errors import Misuse, PhasewiseError
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.paths import path_of
-from recommender.errors import Misuse, PhasewiseError
 
 SELECTORS = (
     "app.kubernetes.io/name=prometheus",

@@ -10,16 +10,16 @@ import click
 import orjson
 from rich.table import Column, Table
 
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.files import atomic_write_bytes, write_or_print
+from recommender.base.units import counted
 from recommender.cli.common import FILE, refuse_overwriting, say
-from recommender.errors import BadArtifact, Misuse
-from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph, Run, runs_of
 from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.prototypes import prototypes
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
-from recommender.units import counted
 
 SEQUENCES = click.argument("sequences", type=FILE)
 GRAPH = click.argument("graph", metavar="GRAPH.json", type=FILE)

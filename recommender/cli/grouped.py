@@ -12,9 +12,9 @@ from typing import Any
 import click
 import yaml
 
+from recommender.base.errors import Misuse
+from recommender.base.units import format_duration
 from recommender.cli.common import FILE
-from recommender.errors import Misuse
-from recommender.units import format_duration
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 

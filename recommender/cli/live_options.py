@@ -14,6 +14,10 @@ from typing import Any
 import click
 
 from recommender import __version__
+from recommender.base.cycle import cycle_samples_on
+from recommender.base.errors import Misuse
+from recommender.base.records import ContainerKey, Limits, Sample
+from recommender.base.units import BYTES_PER_MIB
 from recommender.cli.common import DURATION, FILE, STEP, FiniteRange, Parsed, WholeRange, comma_list
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped, setting
@@ -25,21 +29,17 @@ from recommender.cluster.usage.metrics_api import UsageReport, read_usage
 from recommender.engine.journal import Journal
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.engine.recording import Recorder
-from recommender.errors import Misuse
-from recommender.judging import cycle_samples_on
 from recommender.kernels.histogram import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.live.outside.cluster_view import Usage
 from recommender.live.past import PriorHistory
 from recommender.live.service import Timing
 from recommender.live.view.scope import Scope, Shard, parse_shard
 from recommender.policies.constraints import SharedLimits
-from recommender.records import ContainerKey, Limits, Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import PrometheusPast
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
-from recommender.units import BYTES_PER_MIB
 
 ROUND_RETRIES, ROUND_TIMEOUT_S = 2, 15.0
 """For queries in a round: the next round asks again, and VPAs must not wait."""

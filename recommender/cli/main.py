@@ -10,9 +10,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from recommender import __version__
+from recommender.base.compiling import drop_outdated
+from recommender.base.errors import Misuse
 from recommender.cli.common import run_as_process
-from recommender.compiling import drop_outdated
-from recommender.errors import Misuse
 
 COMMANDS = {
     "recommend": ("recommender.cli.recommend", "Say what each workload should request, and what that saves."),

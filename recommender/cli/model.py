@@ -14,16 +14,19 @@ import orjson
 from rich.table import Column, Table
 from rich.text import Text
 
-from recommender import __version__, artifacts
-from recommender import model as models
+from recommender import __version__
+from recommender.base.errors import Misuse
+from recommender.base.units import counted, format_duration
 from recommender.cli.common import DURATION, FILE, SEED, comma_list, map_option, progress_bar, say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
-from recommender.errors import Misuse
-from recommender.forecasting import FOLDS, is_compared
-from recommender.model import PhaseModel, name_hashes
+from recommender.learning import artifacts
+from recommender.learning import model as models
+from recommender.learning.forecasting import FOLDS, is_compared
+from recommender.learning.model import PhaseModel, name_hashes
+from recommender.learning.training import TrainingOptions, gather, training_facts, with_forecasts
 from recommender.phases.features import source_columns
 from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
@@ -31,8 +34,6 @@ from recommender.report.page_words import feature_rows
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.training import TrainingOptions, gather, training_facts, with_forecasts
-from recommender.units import counted, format_duration
 
 
 @click.group("model")

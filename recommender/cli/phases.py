@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender import model as models
+from recommender.base.files import atomic_write, check_target
+from recommender.base.records import IntArray, UsageSeries
+from recommender.base.units import counted
 from recommender.cli.common import (
     FILE,
     STEP,
@@ -20,13 +22,11 @@ from recommender.cli.common import (
     say,
     source_argument,
 )
-from recommender.files import atomic_write, check_target
+from recommender.learning import model as models
 from recommender.phases.features import source_columns
-from recommender.planning import mismatch_notes
-from recommender.records import IntArray, UsageSeries
+from recommender.replaying.planning import mismatch_notes
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.units import counted
 
 SCHEMA = pa.schema([("container", pa.string()), ("timestamp", pa.int64()), ("phase", pa.int64())])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from recommender.base.errors import Misuse
 from recommender.cli.common import DURATION, FILE, FiniteRange
 from recommender.cli.grouped import grouped, setting
 from recommender.cli.prometheus import parse_labels
@@ -16,11 +17,10 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.progress.patterns import search
 from recommender.cluster.progress.sources import AnnotationProgress, LogProgress
-from recommender.errors import Misuse
-from recommender.growth import GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.progress.push import PushedProgress
-from recommender.readings import METRICS
+from recommender.progress.growth import GrowthOptions
+from recommender.progress.readings import METRICS
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_progress import PrometheusProgress

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from recommender.base.errors import Misuse
+from recommender.base.units import parse_duration_s, parse_time_s
 from recommender.cli.common import DURATION, FILE
 from recommender.cli.grouped import Decorate, grouped
-from recommender.errors import Misuse
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, Labels, UsageSettings
-from recommender.units import parse_duration_s, parse_time_s
 
 _ENVIRONMENT = "PHASEWISE_PROMETHEUS"
 _option = grouped()

@@ -9,23 +9,23 @@ from pathlib import Path
 import click
 import orjson
 
+from recommender.base.errors import NotEnoughData
+from recommender.base.files import write_or_print
+from recommender.base.records import WorkloadAdvice
+from recommender.base.units import counted
 from recommender.cli.common import map_option, say, shows, source_argument
 from recommender.cli.fetching import FETCH_OPTIONS, FIND_OPTIONS, Fetch, make_fetch, usage_files
 from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prices import PRICE_OPTIONS
 from recommender.cli.replaying import HISTORY_OPTION, MODEL_OPTION, DataOptions, Wanted, replay_source
 from recommender.cli.simulated_cluster import AS_INSTALLED
-from recommender.errors import NotEnoughData
-from recommender.files import write_or_print
-from recommender.model import BUNDLED
-from recommender.records import WorkloadAdvice
+from recommender.learning.model import BUNDLED
 from recommender.report.manifests import FORMATS, KINDS
 from recommender.report.summary import USUAL_PRICES, Prices
 from recommender.report.terminal import report_console
 from recommender.report.workloads import figures, to_csv, workload_table
 from recommender.simulate.rows import PHASEWISE, STATIC
 from recommender.simulate.workloads import confidence
-from recommender.units import counted
 
 TABLES = ("table", "wide")
 OUTPUTS = (*TABLES, "json", "csv", *FORMATS)

@@ -12,7 +12,6 @@ from http.server import ThreadingHTTPServer
 import click
 from prometheus_client import CollectorRegistry
 
-from recommender import model as models
 from recommender.cli.common import shows
 from recommender.cli.grouped import config_option, grouped, settings_from, settings_of
 from recommender.cli.live_options import (
@@ -42,7 +41,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.warm_up import warm_up
-from recommender.growth import GrowthOptions
+from recommender.learning import model as models
 from recommender.live.auto.controller import AutoVpaController
 from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
@@ -54,6 +53,7 @@ from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.policies.constraints import SharedLimits
+from recommender.progress.growth import GrowthOptions
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
 

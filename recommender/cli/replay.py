@@ -16,16 +16,16 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
+from recommender.base.cycle import cycle_samples_on
+from recommender.base.errors import BadInput, Misuse
+from recommender.base.records import Amounts, amounts_of
+from recommender.base.units import counted, format_cpu, format_memory, format_time
 from recommender.cli.common import FILE, MOMENT, say
 from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import RecordedTarget, Start
 from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.replaying import Replay, Step
-from recommender.errors import BadInput, Misuse
-from recommender.judging import cycle_samples_on
-from recommender.records import Amounts, amounts_of
-from recommender.units import counted, format_cpu, format_memory, format_time
 
 SHOWN = 20
 """Differences shown in the table; JSON has a hundred times as many."""

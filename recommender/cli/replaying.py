@@ -14,7 +14,10 @@ from pathlib import Path
 
 import click
 
-from recommender import model as models
+from recommender.base.cycle import MAX_CYCLE_SAMPLES
+from recommender.base.errors import Misuse, NotEnoughData
+from recommender.base.records import Progress, ReplayResult, UsageSeries
+from recommender.base.units import format_memory
 from recommender.cli.common import (
     DURATION,
     FILE,
@@ -28,23 +31,28 @@ from recommender.cli.common import (
 )
 from recommender.cli.grouped import grouped
 from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
-from recommender.decisions import decisions_written
-from recommender.errors import Misuse, NotEnoughData
-from recommender.judging import MAX_CYCLE_SAMPLES, ReplayOptions
-from recommender.model import BUNDLED, PhaseModel
+from recommender.learning import model as models
+from recommender.learning.model import BUNDLED, PhaseModel
+from recommender.learning.training import CrossFit, TrainingOptions, cross_fit
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.planning import Planner, mismatch_notes, model_facts, seen_in_training, seen_notes, usable_policies
 from recommender.policies.registry import NEED_MODEL
-from recommender.records import Progress, ReplayResult, UsageSeries
-from recommender.replay import replay
+from recommender.replaying.decisions import decisions_written
+from recommender.replaying.planning import (
+    Planner,
+    mismatch_notes,
+    model_facts,
+    seen_in_training,
+    seen_notes,
+    usable_policies,
+)
+from recommender.replaying.replay import replay
 from recommender.simulate.flowcon import LOSS
+from recommender.simulate.judging import ReplayOptions
 from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
 from recommender.simulate.workloads import workload_advice
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
-from recommender.training import CrossFit, TrainingOptions, cross_fit
-from recommender.units import format_memory
 
 BYTES_PER_CELL = 300
 """Upper bound of memory per grid cell: all series are in memory, with the results of one policy after the other."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import click
 
+from recommender.base.records import MEMORY, OOM_EXIT_CODE, Progress, UsageSeries
+from recommender.base.units import counted, format_duration
 from recommender.cli.common import DURATION, FiniteRange, WholeRange
 from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
-from recommender.judging import ClusterRules, MemoryLimits, interval_s
-from recommender.records import MEMORY, OOM_EXIT_CODE, Progress, UsageSeries
 from recommender.simulate.clock import Trace
+from recommender.simulate.judging import ClusterRules, MemoryLimits, interval_s
 from recommender.simulate.playing import has_no_limit
 from recommender.simulate.rows import PHASEWISE, Cluster, PlayedRows, play_rows
-from recommender.units import counted, format_duration
 
 DEFAULT_RAILS = RailOptions()
 

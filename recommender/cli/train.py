@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from recommender import artifacts
+from recommender.base.cycle import MAX_CYCLE_SAMPLES
+from recommender.base.errors import Misuse
+from recommender.base.units import counted, format_duration
 from recommender.cli.common import (
     DURATION,
     FILE,
@@ -20,15 +22,13 @@ from recommender.cli.common import (
 )
 from recommender.cli.grouped import grouped
 from recommender.cli.model import losses_words
-from recommender.errors import Misuse
-from recommender.forecasting import is_compared
-from recommender.judging import MAX_CYCLE_SAMPLES
+from recommender.learning import artifacts
+from recommender.learning.forecasting import is_compared
+from recommender.learning.training import TRAINING_SAMPLES, TrainingOptions, gather, train
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.phases.kmeans import MAX_PHASES
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
-from recommender.units import counted, format_duration
 
 option = grouped()
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 
 import click
 
+from recommender.base.errors import Misuse
+from recommender.base.units import parse_duration_s
 from recommender.cli.grouped import GroupedCommand
-from recommender.errors import Misuse
-from recommender.units import parse_duration_s
 
 LOG_SWITCHES = frozenset(
     {

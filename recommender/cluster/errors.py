@@ -1,11 +1,11 @@
-"""Errors of the Kubernetes API, subclasses of `recommender.errors.PhasewiseError`.
+"""Errors of the Kubernetes API, subclasses of `recommender.base.errors.PhasewiseError`.
 
 Messages quote the server's message, shortened, but never a header, token, certificate or request body.
 """
 
 from __future__ import annotations
 
-from recommender.errors import PhasewiseError
+from recommender.base.errors import PhasewiseError
 
 
 class ClusterError(PhasewiseError):

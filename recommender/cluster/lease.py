@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import LEASES, new_object, path_of
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from recommender.base.errors import Misuse
+from recommender.base.units import format_time
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import CONFIG_MAPS, new_object, path_of
-from recommender.errors import Misuse
-from recommender.units import format_time
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 

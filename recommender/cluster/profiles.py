@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from recommender.base.units import parse_rfc3339_s
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey, read_key
@@ -15,7 +16,6 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import json_patch, new_object, path_of
 from recommender.cluster.watching.reflector import Reflector
-from recommender.units import parse_rfc3339_s
 
 log = logging.getLogger(__name__)
 

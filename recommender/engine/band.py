@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, BoolArray, FloatArray, in_both, in_either
 from recommender.engine.group_arrays import LOWER, TARGET, UPPER, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
@@ -18,7 +19,6 @@ from recommender.engine.options import BandOptions, Options
 from recommender.kernels.histogram import MARGIN
 from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, BoolArray, FloatArray, in_both, in_either
 
 MAX_POD_AGE_S = 10 * 3600.0
 """Older pods get no safe value: from twelve hours on the updater ignores the bounds, and acts on a tenth."""

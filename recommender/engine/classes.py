@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.base.errors import BadInput
+from recommender.base.records import CPU, MEMORY, FloatArray, or_nan
+from recommender.base.units import BYTES_PER_MIB, counted, format_time
 from recommender.engine.containers import Containers, Member, slots_of
 from recommender.engine.keys import Running, WorkloadKey
 from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
-from recommender.errors import BadInput
 from recommender.kernels.experts import EXPERTS
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.class_runs import ClassRuns
@@ -31,8 +33,6 @@ from recommender.policies.memory_runs import (
     spread_of_classes,
     variances_of_classes,
 )
-from recommender.records import CPU, MEMORY, FloatArray, or_nan
-from recommender.units import BYTES_PER_MIB, counted, format_time
 
 MAX_CONTAINERS = 64
 """Containers of a class, by name, that are kept; its profile holds no more."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, Amounts, BoolArray, FloatArray
 from recommender.engine.classes import Classes
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
@@ -16,7 +17,6 @@ from recommender.engine.memory import cold_start_memory, next_run
 from recommender.engine.options import RailOptions
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
-from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray
 
 
 class ColdStart(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays, fresh
+from recommender.base.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.base.slots import SlotArrays, fresh
 
 UNDECIDED, BY_USE, BY_GRAPH, BY_CLASS, BY_PAST = range(5)
 """What decided the CPU of a container: nothing yet, the peak of its latest samples, the phase graph, earlier runs of

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
+from recommender.base.slots import SlotArrays, take_slot
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
@@ -21,7 +23,7 @@ from recommender.engine.seen import Samples
 from recommender.kernels.experts import BLOCKS, WINDOW_SAMPLES
 from recommender.kernels.samples import SampledArrays, count_samples
 from recommender.kernels.track import Places
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder
@@ -29,8 +31,6 @@ from recommender.policies.experts import SHARED_TABLE
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
-from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays, take_slot
 
 MAX_GAP_CYCLES = 4
 """After a longer silence a container starts from scratch: its past says nothing of its present phase."""

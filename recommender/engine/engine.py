@@ -12,6 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from recommender.base.records import (
+    CPU,
+    MEMORY,
+    Amounts,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    amounts_of,
+    in_both,
+    in_either,
+)
 from recommender.engine import persistence
 from recommender.engine.band import banded_targets, safe_value
 from recommender.engine.classes import Classes, learn_finished_run
@@ -35,10 +46,9 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.kernels.histogram import DAY_S
 from recommender.kernels.samples import LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import DEFAULT_INTERVAL_S, Estimate, HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray, IntArray, amounts_of, in_both, in_either
 
 MAX_LEAD_STEPS = 600
 """Longer lead times count as this long: forecasts are computed step by step."""

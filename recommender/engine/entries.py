@@ -16,18 +16,18 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from recommender import model as models
-from recommender.artifacts import MANIFEST
+from recommender.base.cycle import MAX_CYCLE_SAMPLES
+from recommender.base.errors import BadArtifact
+from recommender.base.records import Amounts, amounts_of
+from recommender.base.units import MAX_DURATION_S, MAX_NUMBER
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running, WorkloadKey
 from recommender.engine.options import Options
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
-from recommender.errors import BadArtifact
-from recommender.judging import MAX_CYCLE_SAMPLES
-from recommender.model import PhaseModel
+from recommender.learning import model as models
+from recommender.learning.artifacts import MANIFEST
+from recommender.learning.model import PhaseModel
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
-from recommender.records import Amounts, amounts_of
-from recommender.units import MAX_DURATION_S, MAX_NUMBER
 
 RecordedTarget = tuple[tuple[Amounts, Amounts, Amounts], str] | None
 """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for no target."""

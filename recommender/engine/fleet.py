@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, UNDECIDED
 from recommender.engine.containers import Containers, Member, slots_of
 from recommender.kernels.experts import CLASS, EXPERTS, GRAPH, PAST
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.policies.experts import ALL_EXPERTS
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DECISIONS_PER_RUN = 20
 """However short the runs of a class are, CPU may be lowered about so often in each."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from recommender.errors import BadArtifact, Misuse
-from recommender.forecasting import AHEAD_SAMPLES
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.kernels.coming_demand import Expected
 from recommender.kernels.experts import (
     BLOCKS,
@@ -28,12 +28,12 @@ from recommender.kernels.experts import (
     WINDOW_SAMPLES,
     WINDOWS,
 )
-from recommender.model import PhaseModel
+from recommender.learning.forecasting import AHEAD_SAMPLES
+from recommender.learning.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.experts import SHARED_TABLE, Experts, ExpertState, weights_of
 from recommender.policies.phase_demand import FLOOR_CORES
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 MAX_CLASSES = 32
 """Classes with tables of their own, a third of a megabyte each. A class without containers makes way for another."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recommender.base.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
+from recommender.base.slots import SlotArrays, fresh
+from recommender.base.units import SECONDS_PER_HOUR
 from recommender.engine.container_arrays import NO_GROUP, UNKNOWN
 from recommender.kernels.histogram import DAY_S
 from recommender.kernels.samples import record_peaks
-from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays, fresh
-from recommender.units import SECONDS_PER_HOUR
 
 KILL_FLOOR_TTL_S = 7 * DAY_S
 """How long the floor after an OOM kill holds: a weekly job meets the same stage again."""

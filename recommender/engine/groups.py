@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, Amounts, FloatArray, IntArray
+from recommender.base.slots import take_slot
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import DEFAULT_INTERVAL_S, HistogramAggregate, HistogramSession
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray
-from recommender.slots import take_slot
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from recommender.errors import BadInput, Misuse
+from recommender.base.errors import BadInput, Misuse
 
 NAME = "phasewise record 3"
 """The file name in the header of each member: what it is, and the version of its format."""

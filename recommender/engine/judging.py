@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.engine.container_arrays import BY_CLASS
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
 from recommender.kernels.samples import IN_FORCE_TOLERANCE, JudgedArrays, SampledArrays, judge_samples
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 
 def judge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from recommender.records import Amounts
+from recommender.base.records import Amounts
 
 
 class Instance(NamedTuple):

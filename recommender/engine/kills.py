@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from recommender.base.records import MEMORY
 from recommender.engine.classes import Classes
 from recommender.engine.containers import slots_of
 from recommender.engine.fleet import Fleet
@@ -14,7 +15,6 @@ from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
 from recommender.engine.tally import Report
 from recommender.kernels.histogram import BUMP_UP_RATIO, CEILING, MIN_BUMP_UP_BYTES
-from recommender.records import MEMORY
 
 FLOOR_SHARE = 0.95
 """Of the floor after a kill: a target that is almost as high stays, as no small change is worth a resize."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Hashable
 from typing import NamedTuple
 
-from recommender.records import Amounts
+from recommender.base.records import Amounts
 
 DEFAULT_DELAY_S = 70.0
 """Until resizes were observed: the updater's default interval of a minute, and a resize."""

@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from recommender.base.records import MEMORY, FloatArray, IntArray
+from recommender.base.units import counted, format_memory
 from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import NO_GROUP
 from recommender.engine.fleet import Fleet
@@ -16,8 +18,6 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.memory_runs import AGES, NextRun, Spreads, memory_targets
-from recommender.records import MEMORY, FloatArray, IntArray
-from recommender.units import counted, format_memory
 
 
 def decide_memory(fleet: Fleet, groups: GroupArrays, classes: Classes, options: RailOptions) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from recommender.base.errors import BadArtifact, BadInput
+from recommender.base.records import FloatArray, or_nan
+from recommender.base.units import MAX_DURATION_S
 from recommender.engine.containers import MAX_BYTES, MAX_CORES, MAX_GAP_CYCLES, Containers, Member
-from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import FloatArray, or_nan
-from recommender.units import MAX_DURATION_S
 
 log = logging.getLogger(__name__)
 

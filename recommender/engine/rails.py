@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray, in_either
+from recommender.base.units import BYTES_PER_MIB, counted
 from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import divide_cores
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, NO_DOUBT, Situation
 from recommender.kernels.group_demand import YOUNG_HEADROOM
 from recommender.kernels.samples import LIMIT_HEADROOM
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray, in_either
-from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from recommender.base.records import Amounts
 from recommender.engine import entries
 from recommender.engine.classes import Classes
 from recommender.engine.engine import Engine
@@ -21,8 +22,7 @@ from recommender.engine.options import Options
 from recommender.engine.seen import GroupStart, Memory, Seen
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
-from recommender.model import PhaseModel
-from recommender.records import Amounts
+from recommender.learning.model import PhaseModel
 
 
 class Recorder:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recommender.base.errors import BadInput
+from recommender.base.records import Amounts, amounts_of
 from recommender.engine import entries
 from recommender.engine.engine import Engine
 from recommender.engine.entries import RecordedStep, RecordedTarget, Start, unpack_block
@@ -17,9 +19,7 @@ from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.seen import GroupStart, Memory, Seen
 from recommender.engine.tally import Report
-from recommender.errors import BadInput
-from recommender.model import PhaseModel
-from recommender.records import Amounts, amounts_of
+from recommender.learning.model import PhaseModel
 
 log = logging.getLogger(__name__)
 

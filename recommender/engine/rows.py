@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.base.records import UNKNOWN_PHASE, FloatArray, IntArray
+from recommender.base.slots import SlotArrays
 from recommender.kernels.samples import append_rows
-from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
-from recommender.slots import SlotArrays
 
 
 class Rows(SlotArrays):

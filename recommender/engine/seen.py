@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from recommender.base.records import Amounts, FloatArray, Sample
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
 from recommender.policies.histogram import HistogramAggregate
-from recommender.records import Amounts, FloatArray, Sample
 
 
 class Samples(NamedTuple):

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from recommender.base.records import CPU, BoolArray, FloatArray, IntArray
 from recommender.contention.fair_queue import FairQueue, RunningJob
 from recommender.contention.flowcon import UNLIMITED, FlowCon, FlowConOptions, Measured
 from recommender.contention.sharing import RunsOfClass, fair_shares, stages_of
@@ -28,7 +29,6 @@ from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 PHASEWISE = "phasewise"
 """Our own policy."""

@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, in_either
 from recommender.engine.container_arrays import BY_EXPERIENCE, NO_GROUP, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET, GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.engine.shares import SharedNode
 from recommender.kernels import group_demand as kernel
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, in_either
 
 DOUBTS = (
     "",

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from recommender.errors import PhasewiseError
-from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray
+from recommender.base.errors import PhasewiseError
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, FloatArray
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from recommender.base.records import Amounts
 from recommender.engine.containers import Member
 from recommender.engine.keys import Group
 from recommender.policies.histogram import Estimate
-from recommender.records import Amounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from recommender.engine.options import RailOptions
 from recommender.engine.seen import Samples
 from recommender.engine.situation import assess
 from recommender.engine.tally import Report
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession

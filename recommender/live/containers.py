@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, INPUT_SIZE, ContainerState, Pod
@@ -14,7 +15,6 @@ from recommender.engine.tally import Report
 from recommender.live.rules import sharing_policy
 from recommender.live.view.view import MAX_CONTAINERS, SelectedPods, View
 from recommender.live.vpa_state import VpaState
-from recommender.records import ContainerKey, Sample
 
 RETENTION_ROUNDS = 40
 """For how many rounds a removed container can still be looked up: a kill may be reported after its pod is gone."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from recommender.listening import bound_socket
+from recommender.base.listening import bound_socket
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from recommender.base.errors import PhasewiseError
+from recommender.base.records import Block, ContainerKey, FloatArray, Sample, or_nan
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
-from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
-from recommender.records import Block, ContainerKey, FloatArray, Sample, or_nan
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owner, Owners, PrometheusPast
 from recommender.sources.prometheus_usage import UsageBlock
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

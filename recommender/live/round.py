@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from recommender.base.records import CPU, ContainerKey
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
 from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
@@ -31,8 +33,6 @@ from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, ContainerKey
-from recommender.units import MonotonicClock, WallClock
 
 
 class Recommender:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
 from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.requests import INFEASIBLE
@@ -12,7 +13,6 @@ from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resi
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
-from recommender.records import CPU, MEMORY
 
 DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 """Of memory peaks: length of an interval, and how many intervals count (upstream's flags at their defaults)."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from recommender.base.heap import MemoryTrimmer, limit_malloc_arenas, raise_gc_threshold
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report, log_problems
-from recommender.heap import MemoryTrimmer, limit_malloc_arenas, raise_gc_threshold
 from recommender.live.auto.controller import AutoVpaController
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from recommender.units import MonotonicClock, WallClock
+from recommender.base.units import MonotonicClock, WallClock
 
 STEADY_S = 3600.0
 """Nothing is deleted for its age within this time of the start, or of a jump of the clock by more than this."""

@@ -12,14 +12,14 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from recommender import __version__
+from recommender.base.records import RESOURCES, or_nan
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
 from recommender.live.vpa_state import VpaState
-from recommender.records import RESOURCES, or_nan
-from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 

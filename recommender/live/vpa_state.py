@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recommender.base.records import Amounts, ContainerRecommendation
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import NOTHING
@@ -15,11 +16,10 @@ from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.keys import Group, Instance
 from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.target import Target
-from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods, View
 from recommender.policies.histogram import HistogramAggregate
-from recommender.readings import Stages
-from recommender.records import Amounts, ContainerRecommendation
+from recommender.progress.growth import Growth
+from recommender.progress.readings import Stages
 
 
 @dataclass(slots=True)

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, BadInput, Misuse
+from recommender.base.errors import BadArtifact, BadInput, Misuse
+from recommender.base.records import IntArray
 from recommender.kernels.crbm import hidden_means_kernel, online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, taps_of, unpack, workspace
 from recommender.kernels.rows import LANES
-from recommender.records import IntArray
 
 HELD_OUT_FRACTION = 0.1
 """Share of the windows held out for early stopping. The published package uses the training error instead."""

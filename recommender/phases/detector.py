@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import BadArtifact, NotEnoughData
+from recommender.base.errors import BadArtifact, NotEnoughData
+from recommender.base.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, Progress, UsageSeries, no_progress
 from recommender.kernels.track import USAGE_FLOORS
 from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.features import feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, Progress, UsageSeries, no_progress
 
 CANDIDATE_PHASES = tuple(range(3, 13))
 """Values of k to choose from. Two phases only separate idle from busy; the paper found 5."""

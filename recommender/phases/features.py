@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
+from recommender.base.records import CPU, MEMORY, FloatArray, UsageSeries
 from recommender.kernels.track import usage_features
-from recommender.records import CPU, MEMORY, FloatArray, UsageSeries
 
 USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.relative", "memory.relative")
 """Log2 of cores and bytes, and the same minus the container's own mean so far."""

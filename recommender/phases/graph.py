@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from recommender.base.records import FloatArray, IntArray
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
-from recommender.records import FloatArray, IntArray
 
 Run = tuple[int, int]
 """Phase number and length in samples of a stretch of equal phases; those of a container are in time order."""

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recommender.errors import BadInput, NotEnoughData
+from recommender.base.errors import BadInput, NotEnoughData
+from recommender.base.records import FloatArray
 from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, Run, min_steps
-from recommender.records import FloatArray
 
 OWN_PRIOR_COUNT = 8.0  # pseudo-count of the prediction from other containers against a container's own history
 SMOOTHING_SHARE = 0.01  # share spread evenly over all other phases, so that one surprise does not dominate the log loss

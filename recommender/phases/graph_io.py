@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from recommender.errors import BadArtifact
+from recommender.base.errors import BadArtifact
 from recommender.phases.graph import (
     CENSORED,
     CONTEXT_PHASES,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import Misuse, NotEnoughData
+from recommender.base.errors import Misuse, NotEnoughData
+from recommender.base.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.kernels.track import Centres, Places, update_phases
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 MAX_PHASES = 64
 """Most phases of a model: the memory and time that its forecasts take grow with the third power. At 64 the forecasts of

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import BadArtifact
+from recommender.base.errors import BadArtifact
+from recommender.base.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
+from recommender.base.units import format_cpu, format_memory
 from recommender.phases.features import USAGE_FEATURES, feature_matrix
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
-from recommender.units import format_cpu, format_memory
 
 NOTABLE_RATIO = 1.2  # ratio to the container's mean level from which on a description mentions it
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import BadArtifact, Misuse
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.records import UNKNOWN_PHASE, FloatArray, IntArray
+from recommender.base.slots import SlotArrays
 from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import FEATURE_UNITS, source_columns
-from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
-from recommender.slots import SlotArrays
 
 
 class PhaseTracker:

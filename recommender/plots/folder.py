@@ -8,11 +8,11 @@ from pathlib import Path
 
 import networkx as nx
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
+from recommender.base.records import ReplayResult, Timeline
 from recommender.plots.graph import draw_picture
 from recommender.plots.policies import draw_tradeoff
 from recommender.plots.timelines import draw_timeline
-from recommender.records import ReplayResult, Timeline
 from recommender.report.summary import summarise
 
 

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 from matplotlib.path import Path
 
+from recommender.base.units import counted
 from recommender.phases.graph_io import START
 from recommender.plots.style import DPI, INK, SOFT, save
 from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawing, PhaseNode, draw_graph
 from recommender.report.palette import phase_colour
-from recommender.units import counted
 
 _UNITS_PER_INCH = 76.0  # layout units per inch
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
+from recommender.base.records import CPU, MEMORY
 from recommender.plots.style import SETTINGS, TARGET, WIDTH_INCHES, grid, new_figure, page_element, save
-from recommender.records import CPU, MEMORY
 from recommender.report.palette import TARGET_VIOLATION, look_of
 from recommender.report.summary import PolicyRow, Summary, percent
 

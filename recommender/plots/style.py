@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from recommender.files import atomic_write
+from recommender.base.files import atomic_write
 
 DPI = 150
 WIDTH_INCHES = 8.4  # 1260 pixels at `DPI`

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from recommender.base.records import CPU, MEMORY, FloatArray, IntArray, Timeline, UsageSeries
 from recommender.plots.style import SETTINGS, SOFT, grid, new_figure, save
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline, UsageSeries
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.texts import printable, shortened
 from recommender.report.timeline_data import (

@@ -11,9 +11,9 @@ from enum import Enum
 
 import numpy as np
 
+from recommender.base.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
-from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray, PolicyFunction, PolicyOutput
 
 RULE_SPREADS = 2.0  # a rule allocates the mean plus two standard deviations
 

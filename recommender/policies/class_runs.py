@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.base.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 from recommender.kernels.experts import EXPERTS
 from recommender.kernels.runs import peak_after_nearest
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.evidence import LIGHT_SHARE, Turnover, typical_s
 from recommender.policies.memory_runs import ClassMemory
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
 MAX_RUNS = 32  # latest runs kept of a class, which changes with its code
 

@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recommender.policies.histogram import Estimate
-from recommender.records import (
+from recommender.base.records import (
     CPU,
     MEMORY,
     NO_LIMITS,
@@ -25,7 +24,8 @@ from recommender.records import (
     ContainerRecommendation,
     Limits,
 )
-from recommender.units import BYTES_PER_MIB
+from recommender.base.units import BYTES_PER_MIB
+from recommender.policies.histogram import Estimate
 
 WHOLE_UNITS = (1000, 1)  # units of a core and of a byte: amounts are published in millicores and bytes
 ROUNDING_TOLERANCE = 1e-6  # in units: far above float error, far below any meaningful amount

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.records import CPU, FloatArray, IntArray
-from recommender.slots import SlotArrays, fresh
+from recommender.base.records import CPU, FloatArray, IntArray
+from recommender.base.slots import SlotArrays, fresh
 
 POINTS = 240  # maximum number of buckets: an hour at 15 s; longer runs have wider ones
 

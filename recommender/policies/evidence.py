@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from recommender.records import BoolArray, FloatArray, IntArray
+from recommender.base.records import BoolArray, FloatArray, IntArray
 
 LIGHT_SHARE = 0.05
 """A run of less than this share of the typical duration is light: it tells nothing about the next run of its class."""

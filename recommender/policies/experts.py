@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.base.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.base.slots import SlotArrays
 from recommender.kernels import experts as kernel
 from recommender.kernels.coming_demand import Expected, Visits
 from recommender.kernels.experts import EXPERTS, LEAD_SAMPLES, REQUEST, ExpertArrays, Weights
 from recommender.policies.phase_demand import FLOOR_CORES
-from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays
 
 SHARED_TABLE = 0  # occupancy table of containers whose class has none of its own, or that have no class
 ALL_EXPERTS = np.ones(EXPERTS, bool)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, Amounts, Block, FloatArray, PolicyOutput
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, FLOOR_BYTES, FLOOR_MILLICORES
-from recommender.records import CPU, MEMORY, Amounts, Block, FloatArray, PolicyOutput
 
 DEFAULT_INTERVAL_S = 60.0
 """Interval of the default recommender's rounds."""

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
+from recommender.base.records import FloatArray
+from recommender.base.units import format_time, parse_rfc3339_s
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
-from recommender.records import FloatArray
-from recommender.units import format_time, parse_rfc3339_s
 
 VERSION = "v3"  # the only version upstream writes and reads
 HEAVIEST = 10_000  # encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers

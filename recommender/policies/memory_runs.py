@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import BoolArray, FloatArray, IntArray
+from recommender.base.slots import SlotArrays, fresh
 from recommender.kernels.runs import observe_memory
 from recommender.policies.evidence import Turnover, is_light
 from recommender.policies.promise import MIN_CLASSES, Spread, fit_spread, upper_bound, variances_of
-from recommender.records import BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays, fresh
 
 AGES = 12  # rises are kept from the ages of 1, 2, 4, ... 2048 samples on.
 WARM_UP_STEPS = 4  # samples before which a run has the peak of its class: the time of its first sample is chance

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from recommender.base.records import FloatArray, IntArray
+from recommender.base.slots import SlotArrays
 from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES, OwnPastArrays, observe_segments, peak_after_matches
-from recommender.records import FloatArray, IntArray
-from recommender.slots import SlotArrays
 
 SEGMENTS = 32  # segments kept of a container: sixteen epochs of two stages
 MAX_VALUE = 1e15  # larger numbers in a checkpoint are refused

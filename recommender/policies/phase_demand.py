@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import BadArtifact
+from recommender.base.errors import BadArtifact
+from recommender.base.records import BoolArray, FloatArray, IntArray
 from recommender.kernels.coming_demand import (
     LEVEL_SAMPLES,
     PRIOR_SAMPLES,
@@ -19,7 +20,6 @@ from recommender.kernels.coming_demand import (
     Expected,
 )
 from recommender.kernels.experts import EXPERTS
-from recommender.records import BoolArray, FloatArray, IntArray
 
 FLOOR_CORES = 0.01  # the minimum allocation, and the unit of amounts
 
@@ -44,7 +44,7 @@ class DemandModel:
 
     @classmethod
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
-        """Fit the demand to finished runs; losses are learned in a replay (`recommender.forecasting`).
+        """Fit the demand to finished runs; losses are learned in a replay (`recommender.learning.forecasting`).
 
         Of each run `usages` has float64 (n,) cores without gaps, `labels` the phase of each sample.
         """

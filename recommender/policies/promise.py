@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.records import FloatArray
+from recommender.base.records import FloatArray
 
 LIKENESS = (0.5, 1.0, 2.0, 4.0)
 """Degrees of freedom of the distribution of variances, of which one is chosen: more are more than few classes tell."""

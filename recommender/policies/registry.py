@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
+from recommender.base.records import PolicyFunction
 from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step
 from recommender.policies.histogram import decide_by_histogram
-from recommender.records import PolicyFunction
 
 POLICIES: Mapping[str, Callable[[Any], PolicyFunction]] = {
     "ground.truth": lambda _: ground_truth,

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from recommender.files import atomic_write
-from recommender.records import CPU, MEMORY, ReplayResult
+from recommender.base.files import atomic_write
+from recommender.base.records import CPU, MEMORY, ReplayResult
 from recommender.report.summary import USUAL_PRICES, PolicyTotals, Prices, Usage, outcome_of, outcomes_of
 from recommender.report.workloads import figures
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from recommender.records import CPU, MEMORY, Amounts, WorkloadAdvice
+from recommender.base.records import CPU, MEMORY, Amounts, WorkloadAdvice
+from recommender.base.units import BYTES_PER_MIB
 from recommender.report.summary import percent
 from recommender.report.workloads import evidence_words, kill_words
-from recommender.units import BYTES_PER_MIB
 
 API_VERSIONS = {
     "Deployment": "apps/v1",

@@ -16,10 +16,12 @@ import networkx as nx
 import orjson
 from markupsafe import Markup
 
+from recommender.base.records import ReplayResult, Timeline, WorkloadAdvice
+from recommender.base.units import counted
 from recommender.phases.graph import Run
 from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
-from recommender.records import ReplayResult, Timeline, WorkloadAdvice
+from recommender.replaying.timelines import BASELINES
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
@@ -39,8 +41,6 @@ from recommender.report.summary import (
 from recommender.report.timeline_data import MAX_CHANGES, MAX_POINTS, timeline_data
 from recommender.report.workloads import COLUMNS, figures, legend, totals_words
 from recommender.simulate.workloads import confidence
-from recommender.timelines import BASELINES
-from recommender.units import counted
 
 MAX_CONTAINERS = 2000
 MAX_LEFT_OUT = 500

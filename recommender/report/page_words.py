@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recommender.base.units import format_cpu, format_duration, format_memory
 from recommender.phases.statistics import PhaseStatistics
-from recommender.units import format_cpu, format_duration, format_memory
 
 POLICY_WORDS = {
     "static": "The container's declared CPU and memory requests.",

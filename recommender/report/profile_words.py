@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recommender.base.units import format_cpu, format_memory
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.container_arrays import BY_EXPERIENCE, POLICIES
 from recommender.report.texts import printable
-from recommender.units import format_cpu, format_memory
 
 Json = Mapping[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from recommender.base.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.base.units import BYTES_PER_GIB, SECONDS_PER_HOUR, counted
 from recommender.policies.registry import POLICIES
-from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.replaying.timelines import BASELINES, baseline_of, focus_of
 from recommender.report.palette import OURS
-from recommender.timelines import BASELINES, baseline_of, focus_of
-from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR, counted
 
 FORMULA = (
     "cost = core-hours reserved or lost × CPU price + GiB-hours reserved or lost × memory price "

@@ -12,7 +12,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from recommender.records import CPU, MEMORY, ReplayResult
+from recommender.base.records import CPU, MEMORY, ReplayResult
+from recommender.base.units import counted, format_duration
+from recommender.replaying.timelines import BASELINES
 from recommender.report.summary import (
     USUAL_PRICES,
     PolicyRow,
@@ -26,8 +28,6 @@ from recommender.report.summary import (
 )
 from recommender.report.texts import printable
 from recommender.report.workloads import workload_table
-from recommender.timelines import BASELINES
-from recommender.units import counted, format_duration
 
 PLAIN_WIDTH = 100  # columns when the output is no terminal
 MIN_WIDTH = 60  # in fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead

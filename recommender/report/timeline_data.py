@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Reason, Timeline
+from recommender.base.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Reason, Timeline
+from recommender.base.units import BYTES_PER_GIB
 from recommender.report.page_words import fact_pairs
-from recommender.units import BYTES_PER_GIB
 
 MAX_POINTS = 1500
 MAX_CHANGES = 1500

@@ -14,11 +14,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from recommender.records import CPU, MEMORY, Amounts, WorkloadAdvice
+from recommender.base.records import CPU, MEMORY, Amounts, WorkloadAdvice
+from recommender.base.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 from recommender.report.summary import Prices, number, percent
 from recommender.report.texts import printable, shortened
 from recommender.simulate.workloads import confidence
-from recommender.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 
 DASH = "–"
 HOURS_PER_MONTH = 730.0

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 from recommender.kernels.windows import carried_forward
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 
 CONTAINER = "main"  # the only container of each simulated pod
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recommender.base.records import Block, FloatArray
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.policies.histogram import DEFAULT_INTERVAL_S, NO_FLOORS, HistogramSession
-from recommender.records import Block, FloatArray
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
 

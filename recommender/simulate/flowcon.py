@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.base.records import CPU, Amounts, amounts_of
 from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
-from recommender.records import CPU, Amounts, amounts_of
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 
 LOSS = "loss"

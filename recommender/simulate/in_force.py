@@ -12,13 +12,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.base.records import (
+    CPU,
+    MARKS,
+    MEMORY,
+    NO_LIMITS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Limits,
+    Reason,
+    in_both,
+)
 from recommender.engine.band import in_whole_units
 from recommender.engine.group_arrays import TARGET
-from recommender.judging import ClusterRules
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, MARKS, MEMORY, NO_LIMITS, BoolArray, FloatArray, IntArray, Limits, Reason, in_both
 from recommender.simulate.clock import Recommended, Round
+from recommender.simulate.judging import ClusterRules
 
 
 @dataclass(slots=True)

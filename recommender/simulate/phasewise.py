@@ -7,23 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from recommender.engine.classes import Classes
-from recommender.engine.containers import Member
-from recommender.engine.engine import Engine
-from recommender.engine.fleet import Fleet
-from recommender.engine.foresight import PhaseForesight
-from recommender.engine.group_arrays import TARGET
-from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
-from recommender.engine.lead_time import LeadTime
-from recommender.engine.options import Options
-from recommender.engine.seen import Samples, Seen
-from recommender.engine.tally import Report
-from recommender.judging import ClusterRules
-from recommender.model import PhaseModel
-from recommender.phases.tracking import PhaseTracker
-from recommender.policies.experts import ALL_EXPERTS
-from recommender.policies.memory_runs import NO_CLASSES
-from recommender.records import (
+from recommender.base.records import (
     CPU,
     MEMORY,
     Amounts,
@@ -35,10 +19,26 @@ from recommender.records import (
     UsageSeries,
     amounts_of,
 )
+from recommender.base.slots import SlotArrays, fresh
+from recommender.engine.classes import Classes
+from recommender.engine.containers import Member
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
+from recommender.engine.foresight import PhaseForesight
+from recommender.engine.group_arrays import TARGET
+from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
+from recommender.engine.lead_time import LeadTime
+from recommender.engine.options import Options
+from recommender.engine.seen import Samples, Seen
+from recommender.engine.tally import Report
+from recommender.learning.model import PhaseModel
+from recommender.phases.tracking import PhaseTracker
+from recommender.policies.experts import ALL_EXPERTS
+from recommender.policies.memory_runs import NO_CLASSES
 from recommender.simulate.clock import CONTAINER, Recommended, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import constrained
+from recommender.simulate.judging import ClusterRules
 from recommender.simulate.playing import has_no_limit
-from recommender.slots import SlotArrays, fresh
 
 
 class Phasewise(SimulatedRecommender):

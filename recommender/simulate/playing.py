@@ -7,7 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.judging import (
+from recommender.base.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
+from recommender.kernels.tally import ROUNDING, after_kill
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
+from recommender.simulate.in_force import InForce, SimulatedRun
+from recommender.simulate.judging import (
     ClusterRules,
     ReplayOptions,
     decision_positions,
@@ -17,10 +21,6 @@ from recommender.judging import (
     judge,
     judge_run,
 )
-from recommender.kernels.tally import ROUNDING, after_kill
-from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
-from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
-from recommender.simulate.in_force import InForce, SimulatedRun
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3  # of `class.peak`; a class of fewer runs keeps what was declared
 

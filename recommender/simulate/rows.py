@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from recommender.base.records import BoolArray, Played, Progress, UsageSeries, no_progress
 from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
 from recommender.engine.fleet import DECIDED_BY
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, ReplayOptions
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
 from recommender.policies.experts import ALL_EXPERTS
-from recommender.records import BoolArray, Played, Progress, UsageSeries, no_progress
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import ClusterRules, ReplayOptions
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import as_declared, class_peaks, evaluate, judgeable_traces, play, with_kills
 

@@ -12,10 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from recommender.engine.options import RailOptions
-from recommender.judging import ClusterRules, ReplayOptions, durations_s
-from recommender.policies.evidence import is_light
-from recommender.records import (
+from recommender.base.records import (
     CPU,
     MEMORY,
     VIOLATION_TOLERANCE,
@@ -27,10 +24,13 @@ from recommender.records import (
     WorkloadAdvice,
     amounts_of,
 )
+from recommender.base.units import SECONDS_PER_HOUR
+from recommender.engine.options import RailOptions
+from recommender.policies.evidence import is_light
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import ClusterRules, ReplayOptions, durations_s
 from recommender.simulate.playing import evaluate, judgeable_traces, judged_samples, with_kills
-from recommender.units import SECONDS_PER_HOUR
 
 SOME_RUNS, MANY_RUNS = 3, 20
 """Runs that give medium and high confidence: the next one is above the largest of so many once in four, and in 21."""

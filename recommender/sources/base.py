@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from recommender.errors import BadInput
-from recommender.records import FloatArray, IntArray
+from recommender.base.errors import BadInput
+from recommender.base.records import FloatArray, IntArray
 from recommender.sources.mapping import ColumnMap
 
 CPU_COLUMN, MEMORY_COLUMN = "cpu_cores", "memory_bytes"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from recommender.errors import BadInput, Misuse
-from recommender.records import BoolArray, FloatArray
-from recommender.series import FINEST_STEP_S
+from recommender.base.errors import BadInput, Misuse
+from recommender.base.records import BoolArray, FloatArray
+from recommender.base.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
 from recommender.sources.base import CPU_COLUMN, INPUT_COLUMN, MEMORY_COLUMN, VALUE_COLUMNS, Origins, RawSamples
 from recommender.sources.mapping import TIME_COLUMNS
-from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
+from recommender.sources.series import FINEST_STEP_S
 
 LARGEST_NUMBER = 1e30
 """The sums and squares of larger ones may overflow. A limit of 2^64 bytes, which means none, is accepted."""

@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recommender.errors import BadInput, Misuse
-from recommender.records import BoolArray, FloatArray
+from recommender.base.errors import BadInput, Misuse
+from recommender.base.records import BoolArray, FloatArray
 from recommender.sources.base import (
     CPU_COLUMN,
     FACT_COLUMNS,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 from recommender.sources.base import TEXT, Reader
 from recommender.sources.columns import NULL_VALUES, Resolve, Roles, refuse_repeated_names, table_reader, text_remedy
 from recommender.sources.mapping import QUANTITIES_OF

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from recommender.errors import BadInput, Misuse, NotEnoughData
-from recommender.files import atomic_write, atomic_write_bytes
-from recommender.records import Progress
+from recommender.base.errors import BadInput, Misuse, NotEnoughData
+from recommender.base.files import atomic_write, atomic_write_bytes
+from recommender.base.records import Progress
+from recommender.base.units import counted, format_time
 from recommender.sources import parquet
 from recommender.sources.base import (
     CPU_COLUMN,
@@ -38,7 +39,6 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_facts import ClassOf, Facts, query_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
-from recommender.units import counted, format_time
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from recommender.errors import BadInput
-from recommender.records import FloatArray, Progress, UsageSeries, no_progress
-from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s
+from recommender.base.errors import BadInput
+from recommender.base.records import FloatArray, Progress, UsageSeries, no_progress
+from recommender.base.units import BYTES_PER_MIB, counted, format_duration
 from recommender.sources.base import CPU_COLUMN, Origins, RawSamples, Reader, ReadOptions, listed
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps, resolve
@@ -24,9 +24,9 @@ from recommender.sources.foreign import open_foreign
 from recommender.sources.parquet import open_parquet
 from recommender.sources.paths import Kind, find_files, os_errors_as_bad_input
 from recommender.sources.prometheus import open_answers
+from recommender.sources.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s
 from recommender.sources.spill import available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build_table
-from recommender.units import BYTES_PER_MIB, counted, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from recommender.errors import BadInput, Misuse
+from recommender.base.errors import BadInput, Misuse
+from recommender.base.units import parse_time_s
 from recommender.sources.base import CPU_COLUMN, MEMORY_COLUMN, NAME_COLUMNS, VALUE_COLUMNS, Reader
 from recommender.sources.columns import NULL_VALUES, Resolve, table_reader
 from recommender.sources.mapping import ALIASES
 from recommender.sources.paths import open_decompressed
-from recommender.units import parse_time_s
 
 HEAD_BYTES = 1 << 16
 

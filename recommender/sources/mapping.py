@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recommender.errors import Misuse
-from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
+from recommender.base.errors import Misuse
+from recommender.base.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
 TIME_COLUMNS = ("timestamp", "started_at", "finished_at", "oom_killed_at")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 from recommender.sources.base import Reader
 from recommender.sources.columns import Resolve, refuse_repeated_names, table_reader
 

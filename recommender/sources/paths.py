@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 from recommender.sources.base import listed
 
 Kind = Literal["csv", "parquet", "prometheus"]

@@ -18,8 +18,8 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 
-from recommender.errors import BadInput
-from recommender.records import FloatArray
+from recommender.base.errors import BadInput
+from recommender.base.records import FloatArray
 from recommender.sources.base import (
     CPU_COLUMN,
     LABEL_COLUMNS,

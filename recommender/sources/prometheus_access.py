@@ -9,8 +9,8 @@ from pathlib import Path
 from requests import PreparedRequest
 from requests.auth import HTTPBasicAuth
 
-from recommender.errors import Misuse
-from recommender.files import read_secret
+from recommender.base.errors import Misuse
+from recommender.base.files import read_secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ import requests
 from urllib3.exceptions import InsecureRequestWarning, MaxRetryError
 from urllib3.util import Retry
 
-from recommender.errors import Misuse
-from recommender.records import FloatArray, IntArray
+from recommender.base.errors import Misuse
+from recommender.base.records import FloatArray, IntArray
+from recommender.base.units import MonotonicClock
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_faults import (
     QueryTooLarge,
@@ -31,7 +32,6 @@ from recommender.sources.prometheus_faults import (
     error_from_html,
     error_from_response,
 )
-from recommender.units import MonotonicClock
 
 MAX_POINTS_PER_SERIES = 11_000
 """The limit of Prometheus for query_range."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recommender.records import OOM_EXIT_CODE, RESOURCES, ContainerKey, FloatArray
+from recommender.base.records import OOM_EXIT_CODE, RESOURCES, ContainerKey, FloatArray
+from recommender.base.units import parse_size
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, duration, selected
 from recommender.sources.prometheus_usage import container_name
-from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]
 """Maps the controllers of a pod, the nearest first, to its workload class."""

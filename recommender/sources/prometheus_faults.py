@@ -20,7 +20,7 @@ import urllib3.exceptions
 from requests.structures import CaseInsensitiveDict
 from urllib3.util import Retry
 
-from recommender.errors import PhasewiseError
+from recommender.base.errors import PhasewiseError
 from recommender.sources.prometheus_access import Access
 
 _MAX_MESSAGE_CHARS = 300

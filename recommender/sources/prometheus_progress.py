@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recommender.errors import PhasewiseError
-from recommender.readings import PodName, ProgressUpdate, Reading
+from recommender.base.errors import PhasewiseError
+from recommender.progress.readings import PodName, ProgressUpdate, Reading
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_queries import Labels
 

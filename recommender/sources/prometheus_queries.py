@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 
 CPU_METRIC = "container_cpu_usage_seconds_total"
 MEMORY_METRIC = "container_memory_working_set_bytes"

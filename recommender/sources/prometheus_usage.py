@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender.records import RESOURCES, ContainerKey, FloatArray, IntArray, Sample
+from recommender.base.records import RESOURCES, ContainerKey, FloatArray, IntArray, Sample
 from recommender.sources.prometheus_api import MAX_SAMPLES_PER_RESPONSE, PrometheusClient, QueryResult, concatenated
 from recommender.sources.prometheus_queries import (
     SCRAPE_COUNT_WINDOW_S,

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
+from recommender.base.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.phases.graph import MAX_PHASE
-from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.sources.base import Origins, RawSamples
 from recommender.sources.columns import Roles, missing_column
 from recommender.sources.delimited import open_csv

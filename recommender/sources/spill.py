@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from recommender.errors import PhasewiseError
+from recommender.base.errors import PhasewiseError
 from recommender.sources.base import Origins, RawSamples
 from recommender.sources.table import SampleTable, build_table
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from recommender.errors import BadInput
-from recommender.records import BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
-from recommender.series import to_series, whole_seconds
+from recommender.base.errors import BadInput
+from recommender.base.records import BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 from recommender.sources.base import (
     CPU_COLUMN,
     FACT_COLUMNS,
@@ -24,6 +23,7 @@ from recommender.sources.base import (
     Origins,
     RawSamples,
 )
+from recommender.sources.series import to_series, whole_seconds
 
 
 @dataclass(frozen=True, slots=True)

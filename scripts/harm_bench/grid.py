@@ -19,7 +19,7 @@ from harm_bench.playing import CONTENDERS, HOUR_S, Contender, Play
 from harm_bench.simulated.cluster import meter_noise
 from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, Node, Resources, Use, Workload
 from harm_bench.worlds import GIB, MINUTE_S, phases
-from recommender.records import CPU
+from recommender.base.records import CPU
 
 LEVELS = ((0.2, 0.5), (0.2, 1.8), (0.25, 2.0), (0.2, 4.0), (0.5, 1.0), (1.0, 4.0), (2.0, 3.0))
 """Cores of the light and of the heavy part."""

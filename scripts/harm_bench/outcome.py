@@ -14,7 +14,7 @@ import benches
 from harm_bench.playing import CONTENDERS, HOUR_S, START_S, TICK_S, Contender, Play
 from harm_bench.simulated.pods import Tally, UpdateMode, Workload
 from harm_bench.worlds import WORLDS, Cell, World, cells_of, workload_of
-from recommender.records import CPU, MEMORY, RESOURCES
+from recommender.base.records import CPU, MEMORY, RESOURCES
 
 COUNTED_HARMS = ("evictions", "kills", "restarts", "failed_jobs")
 """Counts that may not exceed the default recommender's."""

@@ -10,16 +10,16 @@ from harm_bench.simulated.cluster import Cluster, Distortion, Metrics, exact
 from harm_bench.simulated.default import DefaultRecommender
 from harm_bench.simulated.pods import Tally, Workload
 from harm_bench.simulated_view import SimulatedView
-from recommender import model as models
+from recommender.base.records import Amounts
 from recommender.engine.fleet import Fleet
 from recommender.engine.options import Options
 from recommender.engine.tally import Report
+from recommender.learning import model as models
+from recommender.learning.model import PhaseModel
 from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
-from recommender.model import PhaseModel
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import DEFAULT_INTERVAL_S
-from recommender.records import Amounts
 
 CYCLE_S = 600.0
 PROFILES_PER_ROUND = 4

@@ -10,6 +10,7 @@ import numpy as np
 
 from harm_bench.simulated.cluster import Cluster, Metrics
 from harm_bench.simulated.pods import Container, Pod, Workload
+from recommender.base.records import CPU, RESOURCES, ContainerKey, ContainerRecommendation, Sample
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, ResizeCondition, Termination
 from recommender.cluster.objects.pods import Pod as ApiPod
@@ -26,7 +27,6 @@ from recommender.live.view.view import SelectedPods, View
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import CPU, RESOURCES, ContainerKey, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}

@@ -33,7 +33,7 @@ from harm_bench.simulated.pods import (
     Window,
     Workload,
 )
-from recommender.records import Amounts
+from recommender.base.records import Amounts
 
 MINUTE_S, DAY_S = 60.0, 86400.0
 NOISE_STEP_S = 15.0

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
-from recommender.units import format_time
+from recommender.base.units import format_time
 
 API_GROUP = "autoscaling.k8s.io"
 API_VERSION = "v1"

@@ -25,7 +25,7 @@ from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import stages_of
-from recommender.growth import Category
+from recommender.progress.growth import Category
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from node_bench.rows import Observations
 from node_bench.watch import JobRun, Sample
-from recommender.records import VIOLATION_TOLERANCE
+from recommender.base.records import VIOLATION_TOLERANCE
 
 RISE_FACTOR = 1.5
 """A stage needs more if its use is this many times that of the previous stage."""

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from benches import Columns, table_of
 from node_bench.figures import Figures
+from recommender.base.units import BYTES_PER_GIB
 from recommender.plots.style import INK, SETTINGS, SOFT, TARGET, grid, new_figure, save
-from recommender.units import BYTES_PER_GIB
 
 OF_A_ROW: Columns = {
     "batch finished after": lambda row: f"{row.batch_s:.0f} s",

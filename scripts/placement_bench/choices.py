@@ -15,7 +15,7 @@ from extender.pods.curves import Grid
 from placement_bench.burst import REAL_TIME
 from placement_bench.place import Bench, pod, wait_for
 from placement_bench.schedulers import Contender, Pair, start_extender, start_with_extender
-from recommender.units import BYTES_PER_GIB
+from recommender.base.units import BYTES_PER_GIB
 
 NODE = (16.0, 64.0 * BYTES_PER_GIB)
 PEAK_TOLERANCE = 0.05

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 
 Integers = NDArray[np.int64]
 

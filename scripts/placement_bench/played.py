@@ -14,7 +14,7 @@ from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.place import Bench, pod, wait_for
 from placement_bench.recordings import Arrival, Recording
 from placement_bench.schedulers import Contender, Pace, Pair
-from recommender.records import CPU, MEMORY
+from recommender.base.records import CPU, MEMORY
 
 METRICS_DELAY_S = 30.0
 """Age at which a pod has metrics, in seconds of the jobs (`Pace.stretch` per recorded second)."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from recommender.base.records import UsageSeries
 from recommender.engine.classes import encode_demand
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder, DemandCurve
-from recommender.records import UsageSeries
 from recommender.sources.files import open_source
 
 TRAINING_PART, REPLAY_PART = "fit", "replay"

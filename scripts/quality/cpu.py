@@ -14,19 +14,19 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from process_pool import process_pool
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, UsageSeries
 from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
 from recommender.engine.options import Options, RailOptions
-from recommender.judging import ClusterRules, interval_s
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
+from recommender.learning.training import TrainingOptions, train
 from recommender.phases.features import USAGE_FEATURES
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, UsageSeries
 from recommender.report.timeline_data import allocation_at
 from recommender.simulate.clock import Trace
+from recommender.simulate.judging import ClusterRules, interval_s
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
 from recommender.simulate.rows import ENGINE_ROWS, PHASEWISE
-from recommender.training import TrainingOptions, train
 
 FIRST_DECISION, LONG_SAMPLES, FOLDS = 4, 200, 3
 LEAD_SAMPLES = 2

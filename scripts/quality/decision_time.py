@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from recommender import model as models
+from recommender.base.records import CPU
 from recommender.engine.foresight import PhaseForesight
+from recommender.learning import model as models
 from recommender.policies.experts import ALL_EXPERTS, SHARED_TABLE
-from recommender.records import CPU
 
 CONTAINERS, LONE = 10_000, 1
 SAMPLES, WARM_UP = 60, 5

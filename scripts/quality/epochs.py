@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender import model as models
+from recommender.base.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
 from recommender.engine.container_arrays import BY_CLASS, POLICIES
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, ReplayOptions
-from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
+from recommender.learning import model as models
 from recommender.report.timeline_data import allocation_at
+from recommender.simulate.judging import ClusterRules, ReplayOptions
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, STATIC, VPA, Cluster, play_rows
 
 START = 1_700_000_000

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from recommender.base.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
 from recommender.engine.options import BandOptions
-from recommender.judging import ClusterRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
     NO_BOUNDS,
     ClassMemory,
@@ -23,7 +23,7 @@ from recommender.policies.memory_runs import (
     spread_of_classes,
     variances_of_classes,
 )
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
+from recommender.simulate.judging import ClusterRules, interval_s, judge_run
 
 FIRST_DECISION = 4
 DELAY_SAMPLES = 2

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
+from recommender.base.records import FloatArray, IntArray
 from recommender.phases.graph import PhaseGraph, Run
 from recommender.phases.graph_answers import GraphPredictor
-from recommender.records import FloatArray, IntArray
 
 FOLDS = 5
 FOREST_RUNS = 4

@@ -17,9 +17,9 @@ from local_cluster.observing.metrics_server import GROUP, VERSION, register
 from local_cluster.played_http import Asked, Reply
 from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
-from recommender.records import CPU, MEMORY, FloatArray
+from recommender.base.records import CPU, MEMORY, FloatArray
+from recommender.base.units import format_time
 from recommender.sources.files import open_source
-from recommender.units import format_time
 from scale_bench.objects import CONTAINERS
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"

@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
 from local_cluster.waiting import wait_until
-from recommender.units import BYTES_PER_GIB
+from recommender.base.units import BYTES_PER_GIB
 from scheduler_bench.place import BenchCluster
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recommender.contention.flowcon import FlowConOptions
-from recommender.growth import GrowthOptions
+from recommender.progress.growth import GrowthOptions
 from thesis_bench.settings import ROWS, Setting, earlier_runs
 from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.workers.jobs import TrainingJob

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.files import atomic_write, atomic_write_bytes
+from recommender.base.files import atomic_write, atomic_write_bytes
 from training.plan import Run, workload_named
 
 PARTS = ("fit", "replay")

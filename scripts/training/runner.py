@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.files import atomic_write, atomic_write_bytes
+from recommender.base.files import atomic_write, atomic_write_bytes
 from training.job import thread_environment
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter

@@ -20,9 +20,9 @@ INDEPENDENT = {
     ("phases", "policies"),
     ("policies", "phases"),
     ("simulate", "cluster"),
-    *permutations(("sources", "artifacts", "cluster"), 2),
+    *permutations(("sources", "cluster"), 2),
 }
-"""Units that must not import each other: they meet in `records`, and above."""
+"""Units that must not import each other: they meet in `base`, and above."""
 
 ONLY_IN = {
     "matplotlib": ("plots",),

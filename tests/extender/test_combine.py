@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from extender.scoring.request import NodeScores
 from extender.scoring.scorers import parse_weights, scaled_scores, weighted_mean, weights_for
 from extender.settings import DEFAULT_WEIGHTS
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from tests.reference import extender as reference
 
 totals = st.lists(st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 6)), min_size=1, max_size=40)

@@ -18,7 +18,7 @@ from extender.errors import NotAnswered
 from extender.web.app import App, Telemetry
 from local_cluster.played_http import Reply, played
 from placement_bench.worlds import World, class_json, node_json, pod_json
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from tests.extender.asgi import extender_app, serving
 
 EARLY, GREEDY = [6.0] * 12 + [1.0] * 12, [1.0] * 24

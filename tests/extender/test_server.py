@@ -16,7 +16,7 @@ import trustme
 
 from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry
 from extender.web.server import Server
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from tests.extender.asgi import serving
 from tests.fakes.loopback import HOSTS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.base.records import CPU
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import CPU
 
 
 def curve_of(step_s: float, levels: NDArray[np.float32]) -> DemandCurve:

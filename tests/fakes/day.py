@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recommender.base.records import ContainerKey, ContainerRecommendation, Sample
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, Termination
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
@@ -14,7 +15,6 @@ from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import Room
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 HOUR_S, ROUND_S = 3600.0, 240.0

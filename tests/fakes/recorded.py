@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.errors import Unreachable
 from recommender.engine.fleet import Fleet
 from recommender.engine.journal import Journal
@@ -15,7 +16,6 @@ from recommender.engine.recording import Recorder
 from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
 from recommender.policies.constraints import SharedLimits
-from recommender.records import ContainerKey, Sample
 from tests.fakes.day import HOUR_S, Day
 from tests.fakes.records import MODEL
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from recommender import model as models
+from recommender.base.records import ContainerKey, ContainerRecommendation, Sample
 from recommender.cluster.errors import ApiError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
@@ -20,11 +20,11 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.tally import Report
+from recommender.learning import model as models
 from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods, pods_to_recommend_for
 from recommender.policies.constraints import Room, SharedLimits
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 MODEL = models.load(models.BUNDLED)
 MAIN = Group("ns", "job", "main")

@@ -12,7 +12,7 @@ from extender.web.app import ExtenderTelemetry
 from extender.web.app import Telemetry as ServerTelemetry
 from local_cluster.observing import Prometheus
 from local_cluster.played_http import Reply, played
-from recommender import model as models
+from recommender.learning import model as models
 from recommender.live.outside.model_source import Loaded
 from recommender.live.telemetry import Telemetry
 from tests.contracts.metrics import metrics
@@ -25,7 +25,7 @@ def exported_metrics() -> bytes:
     """The metrics of all programs after some work; those that are computed when scraped are set to one."""
     registry = CollectorRegistry()
     recommender = Telemetry(registry)
-    recommender.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
+    recommender.learning.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
     recommender.api_request("PATCH", 200, 0.01)
     recommender.leader.set(1)
     recommender.rails.labels("room").set(1)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from recommender import model as models
 from recommender.cli.common import run
 from recommender.cli.main import cli
+from recommender.learning import model as models
 from tests.fakes.command_line import CommandResult
 
 

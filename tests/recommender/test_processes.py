@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recommender.training import ordered_map
+from recommender.learning.training import ordered_map
 
 
 def squared_slowly(number: int) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def test_closing_the_map_does_not_wait_for_items_in_progress() -> None:
 WORK_BELOW_THE_COMMAND_LINE = """
 import contextlib
 from recommender.cli.main import main
-from recommender.training import ordered_map
+from recommender.learning.training import ordered_map
 
 if __name__ == "__main__":
     with contextlib.suppress(SystemExit):

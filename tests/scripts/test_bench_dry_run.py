@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.base.records import UsageSeries
 from recommender.policies.registry import POLICIES
-from recommender.records import UsageSeries
 from tests.scripts.benches import module_of
 
 

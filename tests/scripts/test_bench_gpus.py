@@ -26,7 +26,7 @@ from placement_bench.gpu_policies import (
     fragments,
 )
 from placement_bench.gpu_runs import GpuResult, fill, play_trace, run_gpus, some_nodes
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 from tests.scripts.benches import invoke
 
 CPU_ONLY, HALF, ONE, TWO = range(4)

@@ -17,9 +17,9 @@ from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.pods import Resize, Resources, Tally
 from harm_bench.worlds import GIB, MODES, WORLDS, Cell, cells_of, workload_of
 from local_cluster.cluster import Cluster
+from recommender.base.records import CPU
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import DEFERRED
-from recommender.records import CPU
 from tests.scripts.benches import invoke
 
 CELL = Cell("Recreate", "Burstable", "Deployment")

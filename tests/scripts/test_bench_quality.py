@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from quality import cpu, decision_time
-from recommender import model as models
-from recommender.records import CPU, FloatArray, UsageSeries
+from recommender.base.records import CPU, FloatArray, UsageSeries
+from recommender.learning import model as models
 from tests.scripts.benches import module_of
 
 GIB = 2.0**30

@@ -14,10 +14,10 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.answers import error_from_exception, error_from_status, parse_object
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
-from recommender.units import MonotonicClock
 
 if TYPE_CHECKING:
     from recommender.cluster.access.credentials import Credentials

@@ -16,8 +16,8 @@ from kubernetes.client import Configuration, rest
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from urllib3.util import parse_url
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.errors import BadCredentials
-from recommender.units import MonotonicClock
 
 MAX_CONNECTIONS = 32
 """Pool size: one connection per watch, and the workers that write."""

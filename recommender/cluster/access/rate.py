@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from recommender.units import MonotonicClock
+from recommender.base.units import MonotonicClock
 
 UNLIMITED = 1_000_000
 

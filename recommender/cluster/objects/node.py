@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from recommender.base.records import RESOURCES
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.selectors import EXISTS, LabelSelector, Requirement
-from recommender.records import RESOURCES
 
 QUOTAS = ("v1", "resourcequotas")
 

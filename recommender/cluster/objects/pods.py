@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from recommender.base.records import or_nan
+from recommender.base.units import parse_size
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
 from recommender.cluster.objects.quantities import Pair, shared_pair
@@ -22,8 +24,6 @@ from recommender.cluster.objects.requests import (
     requests_in,
 )
 from recommender.cluster.objects.resizability import Resizability, read_resizability
-from recommender.records import or_nan
-from recommender.units import parse_size
 
 PENDING = "Pending"
 """The phase of a pod that waits for a node or for its images."""

@@ -11,8 +11,8 @@ import math
 import re
 from functools import lru_cache
 
+from recommender.base.records import RESOURCES
 from recommender.cluster.errors import BadQuantity
-from recommender.records import RESOURCES
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([num]|[kMGTPE]|[KMGTPE]i)|([eE][+-]?[0-9]+))?")
 _DIVISORS = {"n": 1e9, "u": 1e6, "m": 1e3}

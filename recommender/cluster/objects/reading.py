@@ -7,10 +7,10 @@ from functools import wraps
 from sys import intern
 from typing import Any, TypeVar
 
+from recommender.base.records import or_nan
+from recommender.base.units import parse_rfc3339_s
 from recommender.cluster.errors import BadObject, BadQuantity
 from recommender.cluster.objects.quantities import Pair, parse_quantity, shared_pair
-from recommender.records import or_nan
-from recommender.units import parse_rfc3339_s
 
 Read = TypeVar("Read")
 Value = TypeVar("Value")

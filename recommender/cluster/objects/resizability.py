@@ -12,9 +12,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from recommender.base.records import RESOURCES
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.reading import BadField, Fields
-from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 

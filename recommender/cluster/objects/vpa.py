@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from recommender.base.records import RESOURCES, ContainerPolicy, Limits, or_nan
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.records import RESOURCES, ContainerPolicy, Limits, or_nan
 
 SHARES = "phasewise.dev/shares"
 """Annotation: the policy by which the pods share the CPU of their nodes."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from recommender.readings import CHECKPOINT, COUNTERS, METRICS
+from recommender.progress.readings import CHECKPOINT, COUNTERS, METRICS
 
 MAX_PATTERN_CHARS = 512
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import thread_time
 
+from recommender.base.errors import BadInput
+from recommender.base.units import MonotonicClock, format_time, parse_rfc3339_s
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
@@ -18,9 +20,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import search
-from recommender.errors import BadInput
-from recommender.readings import PodName, ProgressUpdate, Reading, Stage, parse_reading, reading_of, stage_of
-from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
+from recommender.progress.readings import PodName, ProgressUpdate, Reading, Stage, parse_reading, reading_of, stage_of
 
 PROGRESS_ANNOTATION, STAGE_ANNOTATION = "phasewise.dev/progress", "phasewise.dev/stage"
 

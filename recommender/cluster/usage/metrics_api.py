@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from recommender.base.records import RESOURCES, ContainerKey, Sample
+from recommender.base.units import parse_rfc3339_s
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import read_key
 from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
-from recommender.records import RESOURCES, ContainerKey, Sample
-from recommender.units import parse_rfc3339_s
 
 
 class UsageReport(NamedTuple):

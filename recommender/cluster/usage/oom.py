@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from recommender.base.records import MEMORY
+from recommender.base.units import WallClock
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import EVICTED, ContainerState, Pod, Termination
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.reading import BadField, Fields, reads
-from recommender.records import MEMORY
-from recommender.units import WallClock
 
 OOM_KILLED = "OOMKilled"
 EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"

@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from recommender.base.records import ContainerPolicy, Limits
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
@@ -21,8 +23,6 @@ from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vp
 from recommender.cluster.paths import VPAS, new_object, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
-from recommender.records import ContainerPolicy, Limits
-from recommender.units import MonotonicClock
 
 RECOMMENDER_LABEL, DIGEST_ANNOTATION = "phasewise.dev/recommender", "phasewise.dev/written"
 """Of a VPA that we created: the name of the recommender, and the digest of the content that it wrote."""

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import VPAS, json_patch, new_object, path_of
-from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 

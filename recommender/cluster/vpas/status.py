@@ -6,13 +6,13 @@ import math
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from recommender.base.records import RESOURCES, Amounts, ContainerRecommendation
+from recommender.base.units import format_time
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import parse_quantity, quantities_of
 from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, POD_LEVEL, QUEUED, RESTART_CONTAINER
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, Vpa
-from recommender.records import RESOURCES, Amounts, ContainerRecommendation
-from recommender.units import format_time
 
 Json = dict[str, Any]
 

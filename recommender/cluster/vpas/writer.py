@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from recommender.base.records import ContainerRecommendation
+from recommender.base.units import WallClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.paths import VPAS, json_patch, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
-from recommender.records import ContainerRecommendation
-from recommender.units import WallClock
 
 MAX_ATTEMPTS = 2
 """Per round, when somebody else writes at the same time."""

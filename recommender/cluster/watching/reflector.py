@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.answers import error_from_status
 from recommender.cluster.access.connection import PAGE_SIZE, Api, WatchLines
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, ReadTimeout, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 

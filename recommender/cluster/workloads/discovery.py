@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.units import MonotonicClock
 
 CACHE_TTL_S = 300.0
 """As upstream's REST mapper."""

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
+from recommender.base.records import RESOURCES, ContainerPolicy
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.vpa import Vpa, read_target
 from recommender.cluster.workloads.ownership import Ref, Workloads
-from recommender.records import RESOURCES, ContainerPolicy
 
 HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
 

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ClusterError, Forbidden, NotFound, Unreachable
@@ -19,7 +20,6 @@ from recommender.cluster.objects.metadata import OwnerRef, read_controller
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
-from recommender.units import MonotonicClock
 
 ANSWER_TTL_S, ABSENT_TTL_S = 300.0, 60.0
 """Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together. The

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from recommender.base.records import RESOURCES
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import FORMATS
 from recommender.cluster.paths import PODS, path_of
-from recommender.records import RESOURCES
 
 REQUESTS, LIMITS = "requests", "limits"
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from recommender.base.units import MonotonicClock
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
@@ -18,7 +19,6 @@ from recommender.cluster.vpas.auto_created import VpaMaker
 from recommender.engine.tally import log_problems
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Planner, VpaChanges
-from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from recommender.base.records import Limits
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
 from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES
 from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.targets import JOBS
-from recommender.records import Limits
 
 AUTO = "phasewise.dev/auto"
 """Label of a namespace or a workload: "true" lets VPAs be created. A workload's label overrides its namespace's."""

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from recommender.base.errors import BadInput
+from recommender.base.records import MEMORY, ContainerKey, ContainerRecommendation, Sample
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
@@ -37,7 +39,6 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.errors import BadInput
 from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
@@ -45,7 +46,6 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 

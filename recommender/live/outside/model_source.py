@@ -12,16 +12,16 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from recommender import artifacts
-from recommender import model as models
+from recommender.base.errors import BadArtifact, PhasewiseError
 from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import ModelMap, parse_key, read_model_map
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.cluster.watching.reflector import Reflector
 from recommender.engine.warm_up import check_live
-from recommender.errors import BadArtifact, PhasewiseError
-from recommender.model import PhaseModel
+from recommender.learning import artifacts
+from recommender.learning import model as models
+from recommender.learning.model import PhaseModel
 
 log = logging.getLogger(__name__)
 

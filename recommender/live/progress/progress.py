@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from recommender.base.errors import BadInput, PhasewiseError
+from recommender.base.units import format_time
 from recommender.cluster.objects.pods import Pod
-from recommender.errors import BadInput, PhasewiseError
-from recommender.growth import Growth, GrowthOptions
 from recommender.live.containers import JobRun, job_run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, ProgressUpdate, Reading, Stages
-from recommender.units import format_time
+from recommender.progress.growth import Growth, GrowthOptions
+from recommender.progress.readings import PodName, ProgressUpdate, Reading, Stages
 
 RESUME_WINDOW_S = 3600.0
 """How long after its last reading the curve of a deleted pod is kept for the next pod of its Job."""

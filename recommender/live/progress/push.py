@@ -14,10 +14,10 @@ from pathlib import Path
 
 import orjson
 
-from recommender.errors import Misuse
-from recommender.files import read_secret
-from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
-from recommender.units import WallClock
+from recommender.base.errors import Misuse
+from recommender.base.files import read_secret
+from recommender.base.units import WallClock
+from recommender.progress.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import HARD_EFFECTS, Node, Quota
 from recommender.cluster.objects.pods import Pod, tolerated
@@ -13,7 +14,6 @@ from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.constraints import Room
-from recommender.records import CPU, MEMORY
 
 MIN_KEPT_CONSTRAINTS = 1000
 """Node selectors and tolerations of so many pods are kept in any case: each job may have its own."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from recommender.base.errors import Misuse
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.watching.reflector import Parse, key_of
-from recommender.errors import Misuse
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+from recommender.base.records import ContainerKey, ContainerRecommendation, Sample
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import Pair
@@ -16,7 +17,6 @@ from recommender.cluster.vpas.status import Condition
 from recommender.cluster.workloads.waiting_pods import Change
 from recommender.policies.constraints import Room
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerKey, ContainerRecommendation, Sample
 
 MAX_CONTAINERS = 64
 """Container names that a VPA gets recommendations for: anybody who may create pods can invent any number of them."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recommender.base.records import MEMORY, RESOURCES, Amounts, ContainerRecommendation, FloatArray, amounts_of
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.rules import limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.records import MEMORY, RESOURCES, Amounts, ContainerRecommendation, FloatArray, amounts_of
 
 UNBOUNDED: Amounts = (math.inf, math.inf)
 NOTHING = np.zeros(len(RESOURCES))

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, UNKNOWN_PHASE
+from recommender.base.units import MonotonicClock, WallClock, format_cpu, format_memory, format_time
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
@@ -28,14 +30,12 @@ from recommender.engine.keys import WorkloadKey
 from recommender.engine.persistence import MAX_TEXT_CHARS, keep, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
-from recommender.growth import overall_category
 from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import progress_of
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.publisher import WriterPool
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
-from recommender.units import MonotonicClock, WallClock, format_cpu, format_memory, format_time
+from recommender.progress.growth import overall_category
 
 Json = dict[str, Any]
 

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from recommender.base.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
+from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.quantities import NOTHING
@@ -37,8 +39,6 @@ from recommender.policies.constraints import (
     fit_room,
     integer_cpu_containers,
 )
-from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
-from recommender.units import MonotonicClock, WallClock
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recommender.base.records import CPU, RESOURCES, Amounts, ContainerPolicy, amounts_of
+from recommender.base.units import MonotonicClock
 from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.quantities import NOTHING, Pair
@@ -32,8 +34,6 @@ from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.publisher import WriterPool
-from recommender.records import CPU, RESOURCES, Amounts, ContainerPolicy, amounts_of
-from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 

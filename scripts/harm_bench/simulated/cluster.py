@@ -13,7 +13,7 @@ from harm_bench.simulated import controllers, kubelet
 from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.pods import Window, Workload
 from harm_bench.simulated.updater import INTERVAL_S, Updater
-from recommender.records import MEMORY
+from recommender.base.records import MEMORY
 
 
 class Usage(NamedTuple):

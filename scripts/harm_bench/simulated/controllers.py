@@ -19,7 +19,7 @@ from harm_bench.simulated.pods import (
     Tally,
     Workload,
 )
-from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
+from recommender.base.records import CPU, MEMORY, RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 
 
 def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -> ContainerRecommendation | None:

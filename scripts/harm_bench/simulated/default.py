@@ -15,10 +15,10 @@ import numpy as np
 
 from harm_bench.simulated.cluster import Cluster, Metrics, Usage
 from harm_bench.simulated.pods import Pod, Workload
+from recommender.base.records import Block
 from recommender.policies.constraints import SharedLimits, constrain
 from recommender.policies.histogram import NO_FLOORS, HistogramAggregate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
-from recommender.records import Block
 from recommender.simulate.default import NO_POSITIONS, record_oom
 
 FROM_CHECKPOINT = "checkpoint"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from harm_bench.simulated.pods import Container, Node, Obstacle, Phase, Pod, Resize, Resources, Tally, Workload, qos_of
-from recommender.records import CPU, MEMORY, RESOURCES
+from recommender.base.records import CPU, MEMORY, RESOURCES
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 10.0, 300.0
 BACKOFF_RESET_S = 600.0

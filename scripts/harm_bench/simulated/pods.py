@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
-from recommender.records import (
+from recommender.base.records import (
     CPU,
     MEMORY,
     VIOLATION_TOLERANCE,

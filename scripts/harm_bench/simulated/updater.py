@@ -14,7 +14,7 @@ from typing import NamedTuple
 from harm_bench.simulated.controllers import capped_recommendation, evict, resources_for
 from harm_bench.simulated.kubelet import request_resize
 from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
-from recommender.records import CPU, MEMORY
+from recommender.base.records import CPU, MEMORY
 
 INTERVAL_S = 60.0
 MIN_REPLICAS = 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from local_cluster.building import Binaries
-from recommender.records import CPU, MEMORY, RESOURCES, FloatArray, UsageSeries
+from recommender.base.records import CPU, MEMORY, RESOURCES, FloatArray, UsageSeries
 
 CPU_SECONDS = "container_cpu_usage_seconds_total"
 WORKING_SET = "container_memory_working_set_bytes"

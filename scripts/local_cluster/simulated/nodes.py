@@ -41,7 +41,7 @@ from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.simulated.kwok import METRICS_PATH, SIMULATED_LABEL, kwok_port, kwok_server, metrics_url
 from local_cluster.versions import kubernetes_version
 from local_cluster.waiting import wait_until
-from recommender.units import format_time
+from recommender.base.units import format_time
 
 GROUP_LABEL = "phasewise.dev/group"
 MACHINE = {"os": "linux", "arch": "amd64"}

@@ -22,7 +22,7 @@ from kubernetes.client.exceptions import NotFoundException
 
 from local_cluster.required import required
 from local_cluster.rig import Rig
-from recommender.records import UsageSeries
+from recommender.base.records import UsageSeries
 from recommender.sources.files import open_source
 
 _FILE = Path(__file__).parent / "usage-from-annotations.yaml"

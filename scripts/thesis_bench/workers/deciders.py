@@ -13,8 +13,8 @@ from extender.moves.specon import TrackedJob
 from recommender.contention.fair_queue import EqualShareReference, weights
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.sharing import RunsOfClass, Stage, nonzero_remaining
-from recommender.growth import Category, Growth, GrowthOptions, slows_down
-from recommender.readings import Reading
+from recommender.progress.growth import Category, Growth, GrowthOptions, slows_down
+from recommender.progress.readings import Reading
 from thesis_bench.workers.jobs import Run, TrainingJob
 from thesis_bench.workers.play import Play
 

@@ -9,12 +9,12 @@ from extender.dashboard.job import Profile, Running, jobs_of, read_profile, read
 from extender.dashboard.pages import AUTHENTICATION, AccessCheck, dashboard
 from extender.dashboard.watching import ClusterView, ClusterWatch
 from extender.web.app import Telemetry
+from recommender.base.records import ContainerKey, Sample
+from recommender.base.units import parse_time_s
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.records import ContainerKey, Sample
-from recommender.units import parse_time_s
 from tests.extender.asgi import Client
 
 Json = dict[str, Any]

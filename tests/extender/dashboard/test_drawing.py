@@ -14,7 +14,7 @@ import pytest
 from extender.dashboard.drawing import BOTTOM, HEIGHT, PHASE, TOP, WIDTH, History, draw, draw_progress
 from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
 from extender.dashboard.job import Running
-from recommender.records import CPU, MEMORY
+from recommender.base.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only_container, profile
 
 ONE = only_container(a_job())

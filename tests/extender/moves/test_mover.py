@@ -17,9 +17,9 @@ from extender.moves.mover import Mover
 from extender.moves.phasewise import MoveOptions, PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.moves.store import read_profile_facts
+from recommender.base.units import format_time
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed
-from recommender.units import format_time
 from tests.extender.gangs.herds import NOON_S, nodes
 from tests.extender.moves.fakes import FakeApi, FakeReflector
 from tests.extender.moves.trainings import ADMITTED, CC, PC, WC, job_json, thesis, training

@@ -25,10 +25,10 @@ from harm_bench.playing import Play
 from harm_bench.simulated.controllers import resources_for
 from harm_bench.simulated.pods import Autoscaler, ContainerSpec, Resources, Workload
 from harm_bench.worlds import noisy, steady, step
+from recommender.base.records import CPU, NO_LIMITS, Amounts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Throttled
 from recommender.cluster.objects.quantities import quantities_of
-from recommender.records import CPU, NO_LIMITS, Amounts
 from tests.examples import at_most
 from tests.extender.gangs.herds import node, pod_json
 from tests.extender.moves.fakes import FakeApi, FakeReflector

@@ -9,7 +9,7 @@ from extender.gangs.member import Member
 from extender.moves.board import MoveInputs, PlannedMove
 from extender.moves.job import read_job
 from extender.moves.specon import SpeConPlanner
-from recommender.growth import Category
+from recommender.progress.growth import Category
 from tests.extender.gangs.herds import NOON_S, node, nodes, pod
 from tests.extender.moves.trainings import CC, CHECKPOINTABLE, PC, job_json, thesis, training
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.moves.specon import TrackedJob, asks_to_move, destination, rebalance, scores, with_learners
-from recommender.growth import Category
+from recommender.progress.growth import Category
 
 PC, WC, CC = Category
 

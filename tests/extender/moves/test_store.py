@@ -12,7 +12,7 @@ from extender.moves.store import MoveStore, read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.profiles import MOVE
-from recommender.growth import Category
+from recommender.progress.growth import Category
 from tests.extender.moves.fakes import FakeApi, FakeReflector
 from tests.extender.moves.trainings import training
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender.gangs.member import Member
-from recommender.growth import Category
+from recommender.progress.growth import Category
 from tests.extender.gangs.herds import pod
 
 PC, WC, CC = Category

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 
+from recommender.base.records import Amounts, Sample
 from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
 from recommender.cli.replay import START_FIELDS, start_changes
@@ -24,7 +25,6 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options, RailOptions
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
-from recommender.records import Amounts, Sample
 from tests.recommender.engine.worked import GIB, MODEL, NOW_S, running
 
 STEP_S, STEPS, RUN = 15.0, 320, 12

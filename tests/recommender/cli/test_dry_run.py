@@ -12,7 +12,7 @@ import orjson
 import pandas as pd
 import pytest
 
-from recommender import model as models
+from recommender.learning import model as models
 from recommender.policies.registry import POLICIES
 from recommender.simulate.rows import ROWS
 from tests.fakes.command_line import CommandResult

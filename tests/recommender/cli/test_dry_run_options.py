@@ -11,8 +11,8 @@ import orjson
 import pandas as pd
 import pytest
 
-from recommender.model import load
-from recommender.training import CrossFit
+from recommender.learning.model import load
+from recommender.learning.training import CrossFit
 from tests.fakes.command_line import CommandResult
 
 Phasewise = Callable[..., CommandResult]

@@ -13,9 +13,9 @@ import click
 import pytest
 
 from recommender import __version__
+from recommender.base.errors import BadInput
 from recommender.cli.common import run
 from recommender.cli.main import COMMANDS, cli
-from recommender.errors import BadInput
 from tests.fakes.command_line import CommandResult
 
 Phasewise = Callable[..., CommandResult]
@@ -114,7 +114,7 @@ def test_ctrl_c_and_sigterm_leave_no_partial_file(tmp_path: Path) -> None:
     """A real process, stopped while it holds an unfinished file."""
     program = (
         "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run_as_process; "
-        "from recommender.files import atomic_write\n"
+        "from recommender.base.files import atomic_write\n"
         "@click.command()\n"
         "def command():\n"
         "    with atomic_write(Path(sys.argv[1]) / 'out.json') as aside:\n"

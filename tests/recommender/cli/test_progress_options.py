@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from local_cluster.played_http import Played, Reply, played
+from recommender.base.errors import Misuse
 from recommender.cli.progress_options import ProgressSettings, make_sources
 from recommender.cli.recommender import command
 from recommender.cluster.access.connection import Api, connect
-from recommender.errors import Misuse
-from recommender.growth import Growth, GrowthOptions
-from recommender.readings import Reading
+from recommender.progress.growth import Growth, GrowthOptions
+from recommender.progress.readings import Reading
 from recommender.sources.prometheus_access import Access
 from tests.fakes.api_server import kubeconfig
 from tests.fakes.prometheus import vector

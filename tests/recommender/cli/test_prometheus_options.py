@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from local_cluster.played_http import Asked, Played, Reply, played
+from recommender.base.errors import Misuse, PhasewiseError
 from recommender.cli.live_options import PrometheusOptions
-from recommender.errors import Misuse, PhasewiseError
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, success
 from tests.fakes.records import FakeView, a_pod, a_vpa

@@ -12,11 +12,11 @@ import click
 import orjson
 import pytest
 
+from recommender.base.errors import Misuse
 from recommender.cli.grouped import GroupedCommand, keys_of
 from recommender.cli.logs import JsonLines
 from recommender.cli.recommender import ENVIRONMENT, command
 from recommender.engine.options import BandOptions, RailOptions
-from recommender.errors import Misuse
 from recommender.live.service import Timing
 from recommender.live.view.scope import Shard
 from recommender.policies.constraints import SharedLimits

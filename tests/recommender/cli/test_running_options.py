@@ -20,12 +20,12 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from local_cluster.waiting import wait_until
+from recommender.base.heap import MemoryTrimmer
 from recommender.cli.recommender import release_lease
 from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
 from recommender.engine.keys import WorkloadKey
-from recommender.heap import MemoryTrimmer
 from recommender.live import steady_clock
 from recommender.live.health import _Server
 from recommender.live.service import Service

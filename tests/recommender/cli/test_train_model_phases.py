@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recommender import model as models
+from recommender.learning import model as models
 from tests.fakes.command_line import CommandResult
 from tests.fakes.staged_jobs import MODEL_OPTIONS, simulated
 

@@ -11,8 +11,8 @@ import orjson
 import pandas as pd
 import pytest
 
-from recommender.records import UsageSeries
-from recommender.training import TrainingOptions
+from recommender.base.records import UsageSeries
+from recommender.learning.training import TrainingOptions
 from tests.fakes.command_line import CommandResult
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
 from tests.fakes.staged_jobs import simulated

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
+from recommender.base.errors import Misuse
 from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
 from recommender.cli.upstream_flags import DEFAULT_ONLY, IGNORED, RENAMED, translated
-from recommender.errors import Misuse
 from tests.fakes.command_line import CommandResult
 
 SHIPPED = """--v=4 --stderrthreshold=info --recommender-interval=1m0s --storage=checkpoint --leader-elect=true

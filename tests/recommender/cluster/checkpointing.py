@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from recommender.base.records import Block
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoints import CHECKPOINTS, Checkpoints, WriteReport
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
-from recommender.records import Block
 
 MIB = 2**20
 START_S = int(datetime(2026, 8, 21, 8, tzinfo=UTC).timestamp())

@@ -11,6 +11,7 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.waiting import wait_until
+from recommender.base.records import Block
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
@@ -18,7 +19,6 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoints import CHECKPOINTS, Checkpoints
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
-from recommender.records import Block
 
 MIB = 2**20
 START_AGO_S = 3 * 86400

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from recommender.base.records import RESOURCES
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.workloads.horizontal import ALL, ScaledVpas, Scaler, left_alone, read_scaler
 from recommender.cluster.workloads.ownership import Ref, Workloads, workload_reader
-from recommender.records import RESOURCES
 
 Json = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.usage.metrics_api import read_usage, usage_of
-from recommender.records import ContainerKey, Sample
 
 
 def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, Any]:

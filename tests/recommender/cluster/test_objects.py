@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import ContainerPolicy
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Taint, read_node
 from recommender.cluster.objects.vpa import TargetRef, read_vpa
-from recommender.records import ContainerPolicy
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -16,7 +16,7 @@ from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.progress import sources
 from recommender.cluster.progress.sources import AnnotationProgress, LogProgress
-from recommender.readings import ProgressUpdate, Reading, Stage
+from recommender.progress.readings import ProgressUpdate, Reading, Stage
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.clock import Clock
 

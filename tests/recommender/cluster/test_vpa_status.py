@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import ContainerRecommendation
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.status import (
@@ -20,7 +21,6 @@ from recommender.cluster.vpas.status import (
     status_of,
     status_without,
 )
-from recommender.records import ContainerRecommendation
 from tests.fakes.records import a_container, a_pod, a_vpa, pod_of
 
 NOON = 1_787_400_000.9

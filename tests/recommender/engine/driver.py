@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recommender.base.records import CPU, MEMORY, Sample
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
 from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
-from recommender.records import CPU, MEMORY, Sample
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, an_engine, instance, running
 
 

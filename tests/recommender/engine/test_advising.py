@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from recommender.base.records import Amounts
 from recommender.engine.keys import Group, Kill, Rules
 from recommender.engine.seen import GroupStart, Memory
 from recommender.policies.histogram import HistogramAggregate
-from recommender.records import Amounts
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOTHING, NOW_S, SIDE, instance, with_history
 

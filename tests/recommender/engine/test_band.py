@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import FloatArray
 from recommender.engine.band import banded_targets, in_whole_units, with_band, with_deadband, with_default_bounds
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import BandOptions
-from recommender.records import FloatArray
 
 OPTIONS = BandOptions()
 NAN = float("nan")

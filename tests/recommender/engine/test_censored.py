@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH
 from recommender.engine.judging import judge
 from recommender.engine.keys import Ended, Rules
 from recommender.engine.tally import Report
 from recommender.kernels.samples import FREE_DECAY, MIN_CENSORED_SAMPLES
 from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassRuns
-from recommender.records import CPU
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
 

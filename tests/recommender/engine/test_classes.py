@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recommender.base.errors import BadInput
 from recommender.engine.classes import MAX_CONTAINERS, Classes, decode_memory_runs
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.persistence import pack, unpack
-from recommender.errors import BadInput
 from recommender.kernels.experts import EXPERTS
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, NextRun, RunMemory

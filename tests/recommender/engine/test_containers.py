@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.base.records import Sample
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
 from recommender.engine.containers import MAX_BYTES, MAX_CORES, NewContainer, slots_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.seen import Samples
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Sample
 from tests.recommender.engine.worked import CYCLE, GIB, MODEL, NOW_S, instance
 
 A, B = instance(0), instance(1)

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
+from recommender.base.records import CPU, MEMORY, FloatArray, IntArray, Sample
 from recommender.engine.container_arrays import BY_CLASS, NO_GROUP
 from recommender.engine.engine import MAX_LEAD_STEPS, Engine
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
@@ -22,7 +23,6 @@ from recommender.engine.target import Target
 from recommender.kernels.samples import MIN_CENSORED_SAMPLES
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample
 from tests.fakes.curves import curve_of
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOW_S, SIDE, an_engine, instance, running

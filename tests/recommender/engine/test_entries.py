@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender import model as models
+from recommender.base.records import Sample
 from recommender.engine.entries import KnownGroup, RecordedModel, RecordedStep, Start, pack_block, unpack_block
 from recommender.engine.journal import GZIP_LEVEL
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
+from recommender.learning import model as models
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
-from recommender.records import Sample
 from tests.recommender.engine.worked import MAIN, MODEL, instance, running
 
 WORDS = st.text(max_size=6)

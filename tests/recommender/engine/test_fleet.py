@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.base.errors import BadInput
+from recommender.base.records import CPU, Block, Sample, UsageSeries
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, UNDECIDED
 from recommender.engine.containers import MIN_KEPT_ROWS, Member, NewContainer
 from recommender.engine.fleet import DECIDED_BY, Fleet
@@ -16,13 +18,11 @@ from recommender.engine.keys import Instance
 from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
-from recommender.errors import BadInput
 from recommender.kernels.experts import BLOCKS, CLASS
-from recommender.model import PhaseModel
+from recommender.learning.model import PhaseModel
+from recommender.learning.training import TrainingOptions, with_forecasts
 from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassRuns
 from recommender.policies.histogram import HistogramSession
-from recommender.records import CPU, Block, Sample, UsageSeries
-from recommender.training import TrainingOptions, with_forecasts
 from tests.fakes.curves import curve_of
 from tests.fakes.records import MODEL
 

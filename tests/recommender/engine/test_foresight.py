@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender import model as models
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.records import BoolArray
 from recommender.engine.foresight import MAX_CLASSES, OWN_PEAK, PhaseForesight
-from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.experts import EXPERTS, GRAPH, MOST_FACTOR
+from recommender.learning import model as models
 from recommender.phases.detector import PhaseDetector
 from recommender.policies.experts import ALL_EXPERTS, SHARED_TABLE
-from recommender.records import BoolArray
 
 MODEL = models.load(models.BUNDLED)
 GIB = 2.0**30

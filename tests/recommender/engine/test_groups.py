@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import MEMORY, Block
+from recommender.base.units import SECONDS_PER_HOUR
 from recommender.engine.group_arrays import KEPT_CHANGES, PEAK_DAYS, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
 from recommender.engine.seen import GroupStart, Memory
 from recommender.kernels.histogram import DAY_S
 from recommender.policies.histogram import HistogramAggregate, empty_histograms
-from recommender.records import MEMORY, Block
-from recommender.units import SECONDS_PER_HOUR
 from tests.recommender.engine.worked import (
     GIB,
     MAIN,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.errors import BadInput, Misuse
 from recommender.engine.journal import HEADER, Journal, Reader, pieces_of
-from recommender.errors import BadInput, Misuse
 
 LARGE = 2**20
 

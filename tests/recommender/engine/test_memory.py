@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from recommender.base.records import MEMORY
 from recommender.engine.classes import Classes
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Ended, Kill, Rules, WorkloadKey
@@ -18,7 +19,6 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramAggregate
 from recommender.policies.memory_runs import AGES, KINDS, ClassMemory, NextRun, RunMemory, Spreads
 from recommender.policies.promise import Spread
-from recommender.records import MEMORY
 from tests.fakes.curves import curve_of
 from tests.fakes.memory import margin_of_equal
 from tests.recommender.engine.driver import EngineDriver

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import UNKNOWN_PHASE
 from recommender.engine.rows import Rows
-from recommender.records import UNKNOWN_PHASE
 
 WIDTH, SLOTS = 5, 3
 

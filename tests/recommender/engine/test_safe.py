@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from recommender.base.records import CPU, MEMORY, Amounts
 from recommender.engine.band import MAX_POD_AGE_S, safe_value, with_deadband
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import Options
 from recommender.engine.seen import GroupStart
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, Amounts
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOTHING, NOW_S, instance, running, with_history
 

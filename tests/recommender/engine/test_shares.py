@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU, Sample
 from recommender.contention.flowcon import FlowConOptions, LearningState
 from recommender.contention.sharing import fair_shares
 from recommender.engine import shares
@@ -22,7 +23,6 @@ from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
-from recommender.records import CPU, Sample
 from tests.fakes.curves import curve_of
 from tests.recommender.engine.situations import situation
 from tests.recommender.engine.worked import GIB, NOW_S, an_engine, running

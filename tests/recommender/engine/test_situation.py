@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recommender.base.records import CPU, UNKNOWN_PHASE
 from recommender.engine.container_arrays import BY_CLASS, BY_PAST, UNDECIDED
 from recommender.engine.options import RailOptions
 from recommender.engine.situation import (
@@ -21,7 +22,6 @@ from recommender.engine.situation import (
 )
 from recommender.kernels.group_demand import PROBE_FACTOR, YOUNG_HEADROOM
 from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
-from recommender.records import CPU, UNKNOWN_PHASE
 from tests.recommender.engine.worked import CYCLE, GIB, NOW_S, World
 
 COLD_START = (3.0, 2 * GIB)

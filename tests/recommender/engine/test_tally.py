@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import VIOLATION_TOLERANCE
 from recommender.engine.tally import Report
-from recommender.records import VIOLATION_TOLERANCE
 
 amount = st.floats(0.0, 1e9, allow_nan=False)
 requested = st.one_of(amount, st.just(math.nan))

@@ -14,7 +14,7 @@ import sys
 from numba.core.dispatcher import Dispatcher
 from recommender.engine import engine, warm_up
 from recommender.kernels.histogram import add_memory, estimate, observe_grid
-from recommender.model import BUNDLED, load
+from recommender.learning.model import BUNDLED, load
 
 warm_up.warm_up(load(BUNDLED), 1.0, 4)
 ours = ("recommender.engine", "recommender.p")  # engine, phases and policies, not the kernels themselves
@@ -38,7 +38,7 @@ def test_kernels_load_without_scipy_linalg_which_can_still_be_imported() -> None
     program = """
 import sys
 from recommender.engine.warm_up import warm_up
-from recommender.model import BUNDLED, load
+from recommender.learning.model import BUNDLED, load
 
 warm_up(load(BUNDLED), 1.0, 4)
 print("scipy.linalg" in sys.modules)

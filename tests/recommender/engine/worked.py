@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender import model as models
+from recommender.base.records import Block, Sample
 from recommender.engine.container_arrays import BY_GRAPH
 from recommender.engine.containers import NewContainer
 from recommender.engine.engine import Engine
@@ -17,8 +17,8 @@ from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.options import Options
 from recommender.engine.seen import Memory, Samples
 from recommender.engine.situation import MIN_JUDGED_SAMPLES
+from recommender.learning import model as models
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
-from recommender.records import Block, Sample
 
 MODEL = models.load(models.BUNDLED)
 GIB = 2.0**30

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from recommender.engine.container_arrays import ContainerArrays
 from recommender.kernels import group_demand as kernel
 from recommender.kernels.samples import HEADROOM, LIMIT_HEADROOM, MIN_CENSORED_SAMPLES
-from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
 GROUPS, STEP_S, NOW_S, MATURE_SAMPLES, TOLERANCE = 4, 10.0, 1000.0, 5, 1.05
 

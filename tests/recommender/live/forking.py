@@ -10,9 +10,9 @@ import os
 import sys
 
 import recommender.cli.recommender  # noqa: F401 - `main` would import it in each of them
-from recommender import model as models
 from recommender.cli.main import main
 from recommender.engine.warm_up import warm_up
+from recommender.learning import model as models
 
 
 def print_line(text: str) -> None:

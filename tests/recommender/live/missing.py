@@ -17,6 +17,7 @@ from local_cluster.cluster import Cluster
 from local_cluster.recommender import NAME
 from local_cluster.rights import Account, Right
 from local_cluster.workloads import create_pod, pod_spec, resources
+from recommender.base.records import CPU, ContainerRecommendation
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
 from recommender.cluster.lease import LeaderElection
@@ -36,7 +37,6 @@ from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_
 from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
-from recommender.records import CPU, ContainerRecommendation
 from tests.fakes.profiles import profile_store
 
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 import numpy as np
 
 from local_cluster.observing import HistorySeries
-from recommender.records import UsageSeries
+from recommender.base.records import UsageSeries
 from recommender.sources.files import open_source
 
 HOUR_S = 3600

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.access.connection import connect
 from recommender.cluster.errors import Invalid
 from recommender.cluster.objects.metadata import ObjectKey
@@ -17,7 +18,6 @@ from recommender.cluster.profiles import PROFILES, Profile, ProfileStore, read_p
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.view.scope import Scope
-from recommender.records import ContainerKey, Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.profiles import profile_store
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recommender.base.records import Block
+from recommender.base.units import format_time
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.metrics_api import UsageReport
 from recommender.cluster.vpas.checkpoints import CHECKPOINTS, CONTAINER_UNUSED_S, CheckpointKey
@@ -17,8 +19,6 @@ from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.steady_clock import STEADY_S
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Block
-from recommender.units import format_time
 from tests.fakes.clock import Clock
 from tests.fakes.records import a_vpa
 

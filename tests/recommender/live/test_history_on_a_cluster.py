@@ -21,8 +21,8 @@ from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
+from recommender.base.records import CPU, MEMORY, UsageSeries
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, PrometheusPast

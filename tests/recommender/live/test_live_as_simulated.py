@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from recommender.base.records import MEMORY, ContainerKey, ContainerRecommendation, Sample, amounts_of
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
@@ -18,13 +19,12 @@ from recommender.engine.classes import Classes
 from recommender.engine.fleet import Fleet
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules
 from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
-from recommender.records import MEMORY, ContainerKey, ContainerRecommendation, Sample, amounts_of
 from recommender.simulate.clock import Recommended, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import ClusterRules
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
 from tests.fakes.records import MODEL, FakeView, a_container, a_vpa, pod_of

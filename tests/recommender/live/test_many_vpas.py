@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recommender.base.records import MEMORY, ContainerKey, FloatArray, Sample
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.oom import OomObservation
@@ -18,7 +19,6 @@ from recommender.live.round import Recommender
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
-from recommender.records import MEMORY, ContainerKey, FloatArray, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender
 
 VPAS = 30

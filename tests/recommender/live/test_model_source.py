@@ -15,7 +15,8 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.waiting import wait_until
-from recommender import model as models
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.records import Sample
 from recommender.cli.common import run
 from recommender.cli.main import cli
 from recommender.cluster.access.connection import Api, connect
@@ -24,7 +25,8 @@ from recommender.engine.containers import NewContainer
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Samples
-from recommender.errors import BadArtifact, Misuse
+from recommender.learning import model as models
+from recommender.learning.model import PhaseModel
 from recommender.live.outside.model_source import (
     BundledModel,
     Loaded,
@@ -33,9 +35,7 @@ from recommender.live.outside.model_source import (
     ModelWatch,
     model_source,
 )
-from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Sample
 
 BUNDLED = models.load(models.BUNDLED)
 DATA = Path(models.__file__).parent / "data" / "model"

@@ -45,8 +45,8 @@ from harm_bench.worlds import (
     wave,
     workload_of,
 )
+from recommender.base.records import CPU, MEMORY, Amounts
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.records import CPU, MEMORY, Amounts
 
 GIB, MIB = 2.0**30, 2.0**20
 SETTLED_H = 0.5

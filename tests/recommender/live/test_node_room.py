@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU, MEMORY, ContainerRecommendation
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.quantities import Pair
 from recommender.cluster.objects.vpa import Vpa, read_vpa
@@ -21,7 +22,6 @@ from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.policies.constraints import Room
-from recommender.records import CPU, MEMORY, ContainerRecommendation
 from tests.fakes.records import GIB, FakeView, a_container, a_pod, a_vpa, pod_of, recommender, rounds, target_of, use
 
 NOW_S = 1_000_000.0

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
 from recommender.cluster.objects.vpa import SHARES, Vpa, read_vpa
@@ -18,7 +19,6 @@ from recommender.engine.tally import Report
 from recommender.live.containers import RETENTION_ROUNDS, ContainerIndex, PodSelector
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
-from recommender.records import ContainerKey, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")

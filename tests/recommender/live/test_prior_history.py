@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import Block, ContainerKey, Sample
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -21,7 +22,6 @@ from recommender.live import past as prior_history
 from recommender.live.past import LOAD_TIMEOUT_S, PriorHistory, recent_start_s
 from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Block, ContainerKey, Sample
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
 from recommender.sources.prometheus_past import Owner, Owners
 from recommender.sources.prometheus_usage import UsageBlock

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from recommender.base.errors import Misuse
+from recommender.base.units import format_time
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.persistence import pack, unpack
-from recommender.errors import Misuse
-from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
-from recommender.readings import PodName, ProgressUpdate, Reading, Stage
-from recommender.units import format_time
+from recommender.progress.growth import Category, GrowthOptions
+from recommender.progress.readings import PodName, ProgressUpdate, Reading, Stage
 from tests.fakes import records
 from tests.fakes.records import FakeView, a_pod, a_vpa, rounds
 

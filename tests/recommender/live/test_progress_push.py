@@ -13,10 +13,10 @@ import requests
 from prometheus_client import CollectorRegistry
 
 from local_cluster.waiting import wait_until
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from recommender.live.health import MAX_CONNECTIONS, PostHandler, serve
 from recommender.live.progress.push import MAX_BODY_BYTES, MAX_READINGS, PushedProgress
-from recommender.readings import Reading, Stage
+from recommender.progress.readings import Reading, Stage
 from tests.fakes.loopback import HOSTS
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one

@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_cluster.waiting import wait_until
-from recommender import artifacts
+from recommender.base.errors import BadInput
+from recommender.base.slots import SlotArrays
 from recommender.cli.replay import Comparison
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
@@ -32,8 +33,7 @@ from recommender.engine.keys import Group
 from recommender.engine.options import Options, RailOptions
 from recommender.engine.recording import Recorder
 from recommender.engine.replaying import Replay, Step
-from recommender.errors import BadInput
-from recommender.slots import SlotArrays
+from recommender.learning import artifacts
 from tests.fakes.day import START_S
 from tests.fakes.recorded import PIECE_BYTES, Outage, live, recorder_of
 from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds

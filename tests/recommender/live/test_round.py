@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recommender.base.records import UNKNOWN_PHASE, ContainerRecommendation
+from recommender.base.units import format_time
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
@@ -19,8 +21,6 @@ from recommender.engine.persistence import unpack
 from recommender.live.round import Recommender
 from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram import HistogramSession
-from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
-from recommender.units import format_time
 from tests.fakes.records import (
     GIB,
     MAIN,

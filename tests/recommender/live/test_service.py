@@ -15,12 +15,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from local_cluster.waiting import wait_until
+from recommender.base.errors import Misuse
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
-from recommender.errors import Misuse
 from recommender.live import service as under_test
 from recommender.live import telemetry
 from recommender.live.outside.model_source import Refusal

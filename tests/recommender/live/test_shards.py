@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.errors import Misuse
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.errors import Misuse
 from recommender.live.view.scope import Scope, Shard, parse_shard, shard_of
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)

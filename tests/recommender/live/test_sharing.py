@@ -10,9 +10,9 @@ import pytest
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Evaluation
 from recommender.engine.tally import Report
-from recommender.growth import Growth, GrowthOptions
 from recommender.live.round import Recommender
-from recommender.readings import Reading
+from recommender.progress.growth import Growth, GrowthOptions
+from recommender.progress.readings import Reading
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 SHARES = "phasewise.dev/shares"

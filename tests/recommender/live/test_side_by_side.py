@@ -17,12 +17,12 @@ import pytest
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install
 from local_cluster.simulated.nodes import SimulatedNodes
+from recommender.base.records import Block
 from recommender.cluster.access.connection import connect
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
-from recommender.records import Block
 from tests.recommender.live.behaviours import BOTH, MIB, Case, policy
 from tests.recommender.live.scene import Json, Scene
 

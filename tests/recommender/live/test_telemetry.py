@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from recommender import model as models
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
+from recommender.learning import model as models
 from recommender.live.outside.model_source import Loaded
 from recommender.live.telemetry import Telemetry
 from tests.fakes.clock import Clock

@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from recommender.base.records import ContainerKey, Sample
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
@@ -23,7 +24,6 @@ from recommender.cluster.workloads.horizontal import ALL, Scaler, left_alone
 from recommender.cluster.workloads.ownership import Ref
 from recommender.live.outside.cluster_view import ClusterView, InterruptibleUsage
 from recommender.live.view.scope import Scope
-from recommender.records import ContainerKey, Sample
 from tests.fakes.records import GIB, a_container, a_pod, a_vpa, pod_of
 
 ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU, MEMORY, Amounts, ContainerPolicy
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
@@ -23,7 +24,6 @@ from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change,
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
-from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
 from tests.fakes.records import GIB, a_container, a_vpa, pod_of, recommender, target_of, use
 

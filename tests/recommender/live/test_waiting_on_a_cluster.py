@@ -10,11 +10,11 @@ import pytest
 from local_cluster.cluster import Cluster, SimulatedNodes
 from local_cluster.recommender import MANIFESTS, install, metric
 from local_cluster.workloads import create_pod, pod_spec, resources
+from recommender.base.records import CPU, MEMORY
 from recommender.cluster.access.connection import connect
 from recommender.cluster.errors import Invalid
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
-from recommender.records import CPU, MEMORY
 from tests.recommender.live.behaviours import INITIAL_MODE, Case, Container, published_status
 from tests.recommender.live.scene import Scene
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.crbm import PublishedCRBM
-from recommender.errors import BadArtifact, BadInput, Misuse
+from recommender.base.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm_layout import Parameters
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM, Trainer, hold_out
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender import model
-from recommender.errors import BadArtifact, NotEnoughData
+from recommender.base.errors import BadArtifact, NotEnoughData
+from recommender.base.records import BoolArray, FloatArray, UsageSeries
+from recommender.learning import model
 from recommender.phases import detector as detecting
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector, future_peak_ratios
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.kmeans import PhaseCountChoice, Split, choose_k
-from recommender.records import BoolArray, FloatArray, UsageSeries
 
 MIB = float(1 << 20)
 STAGES = ((12, 0.1, 200 * MIB), (20, 1.0, 800 * MIB), (40, 3.0, 900 * MIB))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
+from recommender.base.records import FloatArray, UsageSeries
 from recommender.kernels.track import MAX_HISTORY_SAMPLES, USAGE_FLOORS
 from recommender.phases.features import USAGE_FEATURES, feature_matrix, source_columns
-from recommender.records import FloatArray, UsageSeries
 
 MIB = float(1 << 20)
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.errors import BadArtifact
+from recommender.base.errors import BadArtifact
+from recommender.base.records import FloatArray
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
 from recommender.phases import graph_io
 from recommender.phases.graph import (
@@ -25,7 +26,6 @@ from recommender.phases.graph import (
     half_bucket_of,
     runs_of,
 )
-from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
 from tests.examples import at_most
 from tests.fakes.phase_runs import EXAMPLES, SEQUENCES, containers, many

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from recommender.errors import BadInput, NotEnoughData
+from recommender.base.errors import BadInput, NotEnoughData
 from recommender.phases.graph import Context, PhaseGraph, Run, runs_of
 from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPredictor
 from recommender.phases.graph_io import to_networkx

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.errors import Misuse, NotEnoughData
+from recommender.base.errors import Misuse, NotEnoughData
+from recommender.base.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.phases.kmeans import PhaseCentres, Split, choose_k, fit_centres
-from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 
 CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

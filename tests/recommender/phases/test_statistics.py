@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.base.records import UsageSeries
 from recommender.phases.statistics import phase_statistics
-from recommender.records import UsageSeries
 
 
 def test_a_spread_that_is_tiny_beside_the_bytes_is_kept() -> None:

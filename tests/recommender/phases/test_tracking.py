@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender import model
-from recommender.errors import BadArtifact, Misuse
+from recommender.base.errors import BadArtifact, Misuse
+from recommender.base.records import UsageSeries
+from recommender.learning import model
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.tracking import PhaseTracker
-from recommender.records import UsageSeries
 from tests.examples import at_most
 
 DETECTOR = model.load(model.BUNDLED).detector

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
+from recommender.base.records import UNKNOWN_PHASE, ReplayResult, UsageSeries
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_io import to_networkx
 from recommender.plots.folder import file_name_of, write_plots
 from recommender.plots.policies import axis_top, draw_tradeoff, tradeoffs_for_page
 from recommender.plots.timelines import draw_timeline, draw_variance
-from recommender.records import UNKNOWN_PHASE, ReplayResult, UsageSeries
 from recommender.report.summary import summarise
 from recommender.report.timeline_data import timeline_data
 from tests.recommender.report.simulation import runs_of, simulated_run

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from recommender.forecasting import LabelledRun, fit_demand
-from recommender.judging import decision_positions
+from recommender.base.records import UNKNOWN_PHASE, Block, FloatArray, IntArray
+from recommender.learning.forecasting import LabelledRun, fit_demand
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.phase_demand import DemandModel
-from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray
+from recommender.simulate.judging import decision_positions
 
 GIB = 2.0**30
 LEVELS = np.array([[0.2, 0.3 * GIB], [1.0, 0.8 * GIB], [3.0, 1.7 * GIB]])

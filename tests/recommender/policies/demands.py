@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.base.records import FloatArray
 from recommender.kernels.experts import EXPERTS
 from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import FLOOR_CORES, HORIZONS, QUANTILES, DemandModel
-from recommender.records import FloatArray
 
 
 def constant_demand(cores: list[float], mean_cores: float = 1.0) -> DemandModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.base.records import VIOLATION_TOLERANCE
 from recommender.kernels.experts import EXPERTS, PAST
 from recommender.policies.class_runs import (
     MAX_RUNS,
@@ -16,7 +17,6 @@ from recommender.policies.class_runs import (
     Progress,
 )
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import VIOLATION_TOLERANCE
 from tests.fakes.curves import curve_of
 
 MIB = 2.0**20

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.errors import BadArtifact
+from recommender.base.errors import BadArtifact
+from recommender.base.records import VIOLATION_TOLERANCE
 from recommender.kernels import coming_demand as kernel
 from recommender.kernels.coming_demand import Terms, Visits
 from recommender.kernels.experts import LEAD_SAMPLES
 from recommender.policies.experts import RESIZE_PRICE, ExpertState
 from recommender.policies.phase_demand import FLOOR_CORES, HORIZONS, QUANTILES, DemandModel
-from recommender.records import VIOLATION_TOLERANCE
 from tests.recommender.policies.demands import constant_demand, occupancy_of
 from tests.reference.demand import demands
 

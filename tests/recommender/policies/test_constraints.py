@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 from recommender.policies.constraints import (
     SharedLimits,
     at_most,
@@ -20,7 +21,6 @@ from recommender.policies.constraints import (
     pod_share,
 )
 from recommender.policies.histogram import Estimate
-from recommender.records import RESOURCES, Amounts, ContainerPolicy, ContainerRecommendation
 
 MIB = 2.0**20
 NAN = math.nan

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.base.records import VIOLATION_TOLERANCE, BoolArray, FloatArray
 from recommender.kernels import experts as kernel
 from recommender.kernels.coming_demand import Terms, Visits, cheapest_allocation
 from recommender.kernels.experts import (
@@ -30,7 +31,6 @@ from recommender.kernels.experts import (
 )
 from recommender.policies.experts import ALL_EXPERTS, SHARED_TABLE, Experts, ExpertState, weights_of
 from recommender.policies.phase_demand import FLOOR_CORES
-from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray
 from tests.recommender.policies.demands import constant_demand, occupancy_of
 from tests.reference.experts import Container
 

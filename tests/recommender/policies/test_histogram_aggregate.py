@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.base.records import Block, FloatArray
 from recommender.policies.histogram import HistogramAggregate, HistogramSession
-from recommender.records import Block, FloatArray
 
 NO_DECISION = np.empty(0, np.int64)
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
+from recommender.base.records import Block, FloatArray
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import FIRST_CORES
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
-from recommender.records import Block, FloatArray
 from tests.examples import at_most
 from tests.reference.checkpoint import naive_status
 

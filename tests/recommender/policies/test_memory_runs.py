@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from recommender.base.records import FloatArray
 from recommender.policies.memory_runs import (
     AGES,
     KINDS,
@@ -25,7 +26,6 @@ from recommender.policies.memory_runs import (
     variances_of_classes,
 )
 from recommender.policies.promise import Spread
-from recommender.records import FloatArray
 from tests.fakes.memory import margin_of_equal
 from tests.reference import memory as reference
 

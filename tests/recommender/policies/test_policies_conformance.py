@@ -11,10 +11,10 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.errors import Misuse
-from recommender.judging import judge
+from recommender.base.errors import Misuse
+from recommender.base.records import Block, FloatArray
 from recommender.policies.registry import NEED_MODEL, POLICIES, Policy, make_policy
-from recommender.records import Block, FloatArray
+from recommender.simulate.judging import judge
 
 Maker = Callable[..., Block]
 CYCLE_SAMPLES = 8

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from recommender.base.records import FloatArray
 from recommender.policies.promise import (
     LEAST_MARGIN,
     LEAST_VARIANCE,
@@ -21,7 +22,6 @@ from recommender.policies.promise import (
     upper_bound,
     variances_of,
 )
-from recommender.records import FloatArray
 
 
 def test_the_bound_after_three_runs_by_hand() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import Amounts, ContainerPolicy, ContainerRecommendation, Limits
 from recommender.policies.constraints import Room, fit_room
-from recommender.records import Amounts, ContainerPolicy, ContainerRecommendation, Limits
 
 NAN, MIB = math.nan, 2.0**20
 

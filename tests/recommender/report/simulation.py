@@ -9,11 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
-from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_io import to_networkx
-from recommender.phases.statistics import PhaseStatistics
-from recommender.plots.policies import tradeoffs_for_page
-from recommender.records import (
+from recommender.base.records import (
     UNKNOWN_PHASE,
     VIOLATION_TOLERANCE,
     ContainerReplay,
@@ -24,6 +20,10 @@ from recommender.records import (
     Timeline,
     WorkloadAdvice,
 )
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph_io import to_networkx
+from recommender.phases.statistics import PhaseStatistics
+from recommender.plots.policies import tradeoffs_for_page
 from recommender.report.page import render_page
 from recommender.report.summary import Prices, summarise
 

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.base.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.figures import COLUMNS, to_json, write_csv
 from tests.recommender.report.simulation import HOSTILE, Simulated
 

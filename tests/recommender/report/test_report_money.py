@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.records import Tally
+from recommender.base.records import Tally
 from recommender.report.summary import Bill, Prices, bill_of
 
 GIB_H = float(1 << 30) * 3600

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.base.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
 from recommender.report.page import render_page, script_json
 from recommender.report.page_words import fact_pairs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.base.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.summary import Prices, headline, number, outcome_of, percent, summarise
 from tests.recommender.report.simulation import Simulated
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.base.records import ContainerReplay, ReplayResult, Tally
 from recommender.report.summary import Prices
 from recommender.report.terminal import render_table, report_console
 from recommender.report.texts import printable, shortened

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from recommender.records import FloatArray
+from recommender.base.records import FloatArray
 from recommender.report.timeline_data import (
     allocation_at,
     change_indices,

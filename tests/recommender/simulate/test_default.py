@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recommender.base.records import MEMORY
 from recommender.engine.group_arrays import TARGET
 from recommender.policies.histogram import HistogramSession
-from recommender.records import MEMORY
 from recommender.simulate.clock import RoundInput, Trace, rounds
 from recommender.simulate.default import Default, record_oom
 from tests.recommender.simulate.worked import GIB, START, STEP_S, trace

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.records import CPU, RunFacts
+from recommender.base.records import CPU, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.flowcon import FlowConShares, capacity_of
 from recommender.simulate.playing import play

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import ContainerPolicy
 from recommender.policies.constraints import SharedLimits, constrain
 from recommender.policies.histogram import Estimate
-from recommender.records import ContainerPolicy
 from recommender.simulate.in_force import constrained
 
 cpu_cores, memory_bytes = st.floats(0.0, 1e3), st.floats(0.0, 1e13)

@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender import model as models
+from recommender.base.records import CPU, MEMORY, RunFacts
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Ended
 from recommender.engine.options import Options
-from recommender.judging import MemoryLimits, ReplayOptions, decision_positions
-from recommender.model import PhaseModel
+from recommender.learning import model as models
+from recommender.learning.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.memory_runs import NO_CLASSES
-from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import MemoryLimits, ReplayOptions, decision_positions
 from recommender.simulate.phasewise import FoldedFleet, Phasewise
 from recommender.simulate.playing import class_peaks, play
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows

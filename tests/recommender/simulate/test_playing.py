@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.base.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, MemoryLimits, ReplayOptions
-from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import ClusterRules, MemoryLimits, ReplayOptions
 from recommender.simulate.playing import as_declared, class_peaks, evaluate, play
 from recommender.simulate.rows import CLASS_PEAK, STATIC, Cluster, play_rows
 from tests.examples import at_most

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.judging import ClusterRules, ReplayOptions
-from recommender.records import CPU, MEMORY, Played, UsageSeries, WorkloadAdvice
+from recommender.base.records import CPU, MEMORY, Played, UsageSeries, WorkloadAdvice
 from recommender.simulate.in_force import SimulatedRun
+from recommender.simulate.judging import ClusterRules, ReplayOptions
 from recommender.simulate.playing import evaluate, judgeable_traces
 from recommender.simulate.workloads import confidence, workload_advice, workload_name
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules, MemoryLimits
-from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
+from recommender.base.records import ContainerRecommendation, FloatArray, UsageSeries
 from recommender.simulate.clock import Recommended, Round, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.judging import ClusterRules, MemoryLimits
 
 GIB = 2.0**30
 STEP_S = 10.0

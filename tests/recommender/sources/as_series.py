@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from recommender.records import UsageSeries
-from recommender.series import to_series, whole_seconds
+from recommender.base.records import UsageSeries
 from recommender.sources.prometheus_usage import UsageBlock
+from recommender.sources.series import to_series, whole_seconds
 
 
 def series_of(blocks: Sequence[UsageBlock], step_s: float) -> Iterator[UsageSeries]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recommender.errors import BadInput, Misuse
+from recommender.base.errors import BadInput, Misuse
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import parse_map
 from recommender.sources.paths import find_files

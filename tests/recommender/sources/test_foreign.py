@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recommender.errors import BadInput
-from recommender.records import CPU, MEMORY
+from recommender.base.errors import BadInput
+from recommender.base.records import CPU, MEMORY
 from recommender.sources.base import ReadOptions
 from recommender.sources.files import open_source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from recommender.sources.mapping import ColumnMap, parse_map
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.errors import BadInput, Misuse
+from recommender.base.errors import BadInput, Misuse
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import parse_map
 from tests.recommender.sources.writing import (

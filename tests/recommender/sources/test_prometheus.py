@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.errors import BadInput
+from recommender.base.errors import BadInput
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import parse_map
 from recommender.sources.prometheus import rate

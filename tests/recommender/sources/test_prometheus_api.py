@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from local_cluster.played_http import Asked, Reply, played
-from recommender.errors import Misuse
+from recommender.base.errors import Misuse
 from recommender.sources import prometheus_api
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient

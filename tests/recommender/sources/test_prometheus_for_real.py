@@ -16,7 +16,7 @@ import pytest
 from local_cluster import observing
 from local_cluster.cluster import Cluster
 from local_cluster.observing import HistorySeries, Prometheus, history
-from recommender.records import CPU, MEMORY, UsageSeries
+from recommender.base.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from recommender.readings import Reading
+from recommender.progress.readings import Reading
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_faults import Unavailable
 from recommender.sources.prometheus_progress import PrometheusProgress

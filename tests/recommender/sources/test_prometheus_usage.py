@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_cluster.played_http import Asked, Reply, played
-from recommender.errors import Misuse
-from recommender.records import ContainerKey, UsageSeries
+from recommender.base.errors import Misuse
+from recommender.base.records import ContainerKey, UsageSeries
 from recommender.sources import prometheus_usage
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recommender.errors import PhasewiseError
+from recommender.base.errors import PhasewiseError
 from recommender.sources import spill
 from recommender.sources.base import Origins
 from recommender.sources.columns import resolve

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.records import UsageSeries
+from recommender.base.records import UsageSeries
 
 HEADER = "timestamp,container,cpu_cores,memory_bytes"
 START_S = 1_700_000_000

@@ -13,7 +13,7 @@ from harm_bench.simulated.cluster import Metrics, clock_ahead, down_every, dropp
 from harm_bench.simulated.controllers import resources_for
 from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, HorizontalAutoscaler, Node, Resources, Window
 from harm_bench.worlds import noisy, phases, steady, step, wave
-from recommender.records import CPU, MEMORY, Amounts, ContainerPolicy
+from recommender.base.records import CPU, MEMORY, Amounts, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
     DECLARED,
     GIB,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harm_bench.simulated.pods import FREE, NONE, Node, Resources, UpdateMode, Window
 from harm_bench.simulated.updater import Budget, priority_of
-from recommender.records import MEMORY, ContainerPolicy
+from recommender.base.records import MEMORY, ContainerPolicy
 from tests.scripts.harm_bench.worked import (
     GIB,
     HAS,

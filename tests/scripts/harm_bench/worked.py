@@ -17,7 +17,7 @@ from harm_bench.simulated.pods import (
     Workload,
 )
 from harm_bench.worlds import steady
-from recommender.records import Amounts, ContainerPolicy, ContainerRecommendation
+from recommender.base.records import Amounts, ContainerPolicy, ContainerRecommendation
 
 GIB, MIB = 2.0**30, 2.0**20
 MIDNIGHT_S = 1_699_920_000.0

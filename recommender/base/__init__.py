@@ -1,0 +1,1 @@
+"""What everything else rests on: units, records, errors, files, sockets, arrays by slot, and compilation."""

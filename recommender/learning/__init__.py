@@ -1,0 +1,1 @@
+"""Models: trained, stored, loaded, and what they forecast."""

@@ -1,0 +1,1 @@
+"""How far trainings have got: readings of their progress, and how they grow."""

@@ -1,0 +1,1 @@
+"""Usage that is known already: replayed by policies, and what they decided."""
