@@ -107,7 +107,7 @@ def test_a_block_is_a_line_of_json_and_what_an_older_record_lacks_gets_its_defau
 
 def test_a_recorded_sample_takes_less_space_than_half_of_its_numbers() -> None:
     """Seconds, cores and bytes are 24 bytes."""
-    recorded = Path(models.__file__).parent / "data" / "recordings" / "replay.parquet"
+    recorded = Path(models.__file__).parents[1] / "data" / "recordings" / "replay.parquet"
     rows = pd.read_parquet(recorded, columns=["timestamp", "cpu_cores", "memory_bytes"]).to_numpy(float)[:10_000]
     step = RecordedStep.of(60.0, Seen(samples=Samples([instance()] * len(rows), rows)), {})
     assert len(gzip.compress(pack_block([("step", step)]), GZIP_LEVEL)) < 12 * len(rows)

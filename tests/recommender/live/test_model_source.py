@@ -38,7 +38,7 @@ from recommender.live.outside.model_source import (
 from recommender.policies.histogram import HistogramSession
 
 BUNDLED = models.load(models.BUNDLED)
-DATA = Path(models.__file__).parent / "data" / "model"
+DATA = Path(models.__file__).parents[1] / "data" / "model"
 
 
 def save_model(folder: Path, **facts: object) -> Path:
