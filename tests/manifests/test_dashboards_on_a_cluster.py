@@ -25,7 +25,7 @@ def exported_metrics() -> bytes:
     """The metrics of all programs after some work; those that are computed when scraped are set to one."""
     registry = CollectorRegistry()
     recommender = Telemetry(registry)
-    recommender.learning.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
+    recommender.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
     recommender.api_request("PATCH", 200, 0.01)
     recommender.leader.set(1)
     recommender.rails.labels("room").set(1)
