@@ -15,6 +15,17 @@ LEVELS = {
         ("plots", ("plots",)),
         ("entry points", ("cli", "__main__")),
     ],
+    "recommender.base": [
+        ("plain", ("errors", "heap", "compiling")),
+        ("units", ("units",)),
+        ("records", ("records", "files", "listening", "cycle")),
+        ("arrays", ("slots",)),
+    ],
+    "recommender.learning": [
+        ("files", ("artifacts",)),
+        ("models", ("model", "forecasting")),
+        ("training", ("training",)),
+    ],
     "recommender.cluster": [
         ("base", ("errors", "paths")),
         ("access", ("access",)),

@@ -20,7 +20,7 @@ INDEPENDENT = {
     ("phases", "policies"),
     ("policies", "phases"),
     ("simulate", "cluster"),
-    *permutations(("sources", "cluster"), 2),
+    *permutations(("sources", "learning", "cluster"), 2),
 }
 """Units that must not import each other: they meet in `base`, and above."""
 
