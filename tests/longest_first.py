@@ -4,13 +4,13 @@ from __future__ import annotations
 
 LONGEST_FIRST = (
     # with servers: from five minutes down to one
-    "tests/scripts/test_bench_node.py",
+    "tests/benchmarks/test_bench_node.py",
     "tests/recommender/live/test_behaviours_on_a_cluster.py",
-    "tests/scripts/test_bench_placement.py",
+    "tests/benchmarks/test_bench_placement.py",
     "tests/recommender/live/test_faults_on_a_cluster.py",
-    "tests/scripts/test_bench_scheduler.py",
+    "tests/benchmarks/test_bench_scheduler.py",
     "tests/extender/test_faults_on_a_cluster.py",
-    "tests/scripts/test_scheduler_perf.py",
+    "tests/benchmarks/test_scheduler_perf.py",
     "tests/recommender/live/test_auto_vpas_on_a_cluster.py",
     "tests/recommender/live/test_on_a_cluster.py",
     "tests/recommender/sources/test_prometheus_for_real.py",
@@ -21,10 +21,10 @@ LONGEST_FIRST = (
     "tests/recommender/cli/test_dry_run.py",
     "tests/extender/options/test_command_options.py",
     "tests/contracts/test_docs.py",
-    "tests/scripts/test_record_training.py",
+    "tests/benchmarks/test_record_training.py",
     "tests/recommender/test_processes.py",
     "tests/extender/test_processes.py",
-    "tests/scripts/test_by_name.py",
+    "tests/benchmarks/test_by_name.py",
     # long simulations
     "tests/recommender/live/test_no_harm.py",
     "tests/recommender/simulate/test_phasewise.py",

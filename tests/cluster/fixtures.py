@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # these take seconds to import, and every run of pytest loads this module
-    from local_cluster.cluster import Cluster
-    from local_cluster.installing import Extender
-    from local_cluster.observing import Prometheus
-    from local_cluster.real_node.node import RealNode
-    from local_cluster.simulated.nodes import SimulatedNodes
+    from tests.rig.cluster import Cluster
+    from tests.rig.installing import Extender
+    from tests.rig.observing import Prometheus
+    from tests.rig.real_node.node import RealNode
+    from tests.rig.simulated.nodes import SimulatedNodes
 
 LOGS = pytest.StashKey[Path]()
 
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The servers, until the end of the session. Tests use `cluster`."""
-    from local_cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
+    from tests.rig.cluster import Cluster, clusters_folder  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the servers, too
     created = Cluster()
@@ -58,7 +58,7 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
     """The cluster, shared by all tests of the session; state of Phasewise is removed after each file."""
-    from local_cluster.workloads import clear_ours  # noqa: PLC0415
+    from tests.rig.workloads import clear_ours  # noqa: PLC0415
 
     yield control_plane
     clear_ours(control_plane)
@@ -70,7 +70,7 @@ def cluster(control_plane: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own; its workloads, pods and VPAs are deleted when the test has ended."""
-    from local_cluster.workloads import clear_namespace  # noqa: PLC0415
+    from tests.rig.workloads import clear_namespace  # noqa: PLC0415
 
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = cluster.namespace(words[:40].strip("-"))
@@ -90,7 +90,7 @@ def real_node(cluster: Cluster) -> Iterator[RealNode]:
 
     It is removed after the file, like Prometheus: idle until the end they would cost more than a start.
     """
-    from local_cluster.real_node.network import what_is_missing  # noqa: PLC0415
+    from tests.rig.real_node.network import what_is_missing  # noqa: PLC0415
 
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")

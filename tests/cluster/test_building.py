@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster import building, servers, versions
-from local_cluster.servers import Edit, Module
+from tests.rig import building, servers, versions
+from tests.rig.servers import Edit, Module
 
 ALL = [(tools, module) for tools in (*servers.toolsets(), *servers.built_where_used()) for module in tools.modules]
 

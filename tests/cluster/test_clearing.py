@@ -6,12 +6,12 @@ from pathlib import Path
 
 from kubernetes import client
 
-from local_cluster.cluster import Cluster
-from local_cluster.rig import remove_folder
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, clear_ours, pod_spec, resources, roll_out
+from tests.rig.cluster import Cluster
+from tests.rig.rig import remove_folder
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, clear_ours, pod_spec, resources, roll_out
 
 
 def test_clearing_a_namespace_removes_its_workloads_and_pods_only(

@@ -7,8 +7,8 @@ import re
 
 import psutil
 
-from local_cluster import versions
-from local_cluster.cluster import Cluster
+from tests.rig import versions
+from tests.rig.cluster import Cluster
 
 
 def test_servers_and_kubectl_have_the_selected_version(cluster: Cluster) -> None:

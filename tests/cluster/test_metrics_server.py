@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.identities import Authority
-from local_cluster.observing import Measured, Prometheus, measured, wait_for_metrics
-from local_cluster.observing.prometheus import exporter
-from local_cluster.played_http import Played
-from local_cluster.real_node.node import RealNode, what_is_missing
-from local_cluster.rig import LOOPBACK
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at, drive_usage
-from local_cluster.waiting import wait_until
+from tests.rig.cluster import Cluster
+from tests.rig.identities import Authority
+from tests.rig.observing import Measured, Prometheus, measured, wait_for_metrics
+from tests.rig.observing.prometheus import exporter
+from tests.rig.played_http import Played
+from tests.rig.real_node.node import RealNode, what_is_missing
+from tests.rig.rig import LOOPBACK
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, cpu_seconds, demand_at, drive_usage
+from tests.rig.waiting import wait_until
 
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
 TOLERANCE = 0.05

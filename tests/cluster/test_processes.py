@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local_cluster import cluster as facade
-from local_cluster import rig
-from local_cluster.processes import (
+from tests.rig import cluster as facade
+from tests.rig import rig
+from tests.rig.processes import (
     SESSIONS,
     Ports,
     ProcessRecord,
@@ -78,7 +78,7 @@ def test_a_server_does_not_start_twice(sleeper: Server) -> None:
 
 
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local_cluster.processes.STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tests.rig.processes.STOP_TIMEOUT_S", 0.3)
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     )
@@ -118,7 +118,7 @@ def test_each_free_port_is_given_out_once() -> None:
 OWNER = """
 import os, sys
 sys.path.insert(0, {root!r})
-from local_cluster.processes import ProcessRecord, Server
+from tests.rig.processes import ProcessRecord, Server
 from pathlib import Path
 folder = Path({folder!r})
 ProcessRecord.of(os.getpid()).write(folder / "owner.json")
@@ -136,7 +136,7 @@ def test_the_next_start_clears_what_a_killed_owner_left_unless_it_is_kept(
     folder.mkdir(parents=True)
     if kept:
         (folder / facade.KEPT).touch()
-    root = str(Path(__file__).parents[2] / "scripts")
+    root = str(Path(__file__).parents[2])
     owner = [sys.executable, "-c", OWNER.format(root=root, folder=str(folder))]
     pid = int(subprocess.run(owner, capture_output=True, text=True, check=False).stdout)
     assert psutil.pid_exists(pid)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from local_cluster.cluster import Cluster
-from local_cluster.identities import Authority
-from local_cluster.observing import Prometheus
-from local_cluster.observing.prometheus import exporter
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
+from tests.rig.cluster import Cluster
+from tests.rig.identities import Authority
+from tests.rig.observing import Prometheus
+from tests.rig.observing.prometheus import exporter
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
 
 
 def test_container_series_have_the_labels_of_cadvisor_and_of_the_kubelet_job(

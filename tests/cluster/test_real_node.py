@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import requests
 
-from local_cluster.cluster import Cluster
-from local_cluster.real_node.cgroups import Cgroup
-from local_cluster.real_node.node import RealNode, start_real_node
-from local_cluster.waiting import wait_until
+from tests.rig.cluster import Cluster
+from tests.rig.real_node.cgroups import Cgroup
+from tests.rig.real_node.node import RealNode, start_real_node
+from tests.rig.waiting import wait_until
 
 MIB = 2**20
 BUSY = "while :; do :; done"

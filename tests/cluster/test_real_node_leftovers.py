@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from local_cluster.cluster import Cluster, clear_leftovers, clusters_folder
-from local_cluster.real_node.network import NodeNetwork
-from local_cluster.real_node.node import RealNode, start_real_node
-from local_cluster.waiting import wait_until
+from tests.rig.cluster import Cluster, clear_leftovers, clusters_folder
+from tests.rig.real_node.network import NodeNetwork
+from tests.rig.real_node.node import RealNode, start_real_node
+from tests.rig.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CGROUPS = Path("/sys/fs/cgroup")
@@ -24,7 +24,7 @@ SETTINGS = ("kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward", "vm/o
 FOLDERS = tuple(map(Path, ("/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet", "/var/log/pods")))
 OWNER = """\
 import sys, time
-from local_cluster.cluster import Cluster
+from tests.rig.cluster import Cluster
 cluster = Cluster(sys.argv[1]).up()
 node = cluster.real_node("real-orphan", cpu_cores=0.5)
 node.run("default", node.pod("orphan", "while :; do sleep 1; done"))
@@ -57,7 +57,7 @@ def test_a_node_that_cannot_start_leaves_nothing_behind(
         started.append(read_record(rig.folder, name))
         raise OSError("no kubelet today")
 
-    monkeypatch.setattr("local_cluster.real_node.node.start_kubelet", fails)
+    monkeypatch.setattr("tests.rig.real_node.node.start_kubelet", fails)
     with pytest.raises(OSError, match="no kubelet today"):
         start_real_node(cluster, "real-failing")
     wait_until(lambda: traces(started[0], cluster.folder) == [], "nothing of the node to be left")
@@ -69,7 +69,7 @@ def test_a_node_whose_owner_was_killed_is_cleared_by_the_next_start(real_node: R
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, name],
         cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": "scripts"},
+        env=os.environ | {"PYTHONPATH": "."},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

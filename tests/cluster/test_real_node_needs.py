@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.real_node import cgroups, network
-from local_cluster.real_node.cgroups import Cgroup
-from local_cluster.real_node.network import PACKAGES, missing_packages, what_is_missing
-from local_cluster.real_node.training import host_python_folders
+from tests.rig.real_node import cgroups, network
+from tests.rig.real_node.cgroups import Cgroup
+from tests.rig.real_node.network import PACKAGES, missing_packages, what_is_missing
+from tests.rig.real_node.training import host_python_folders
 
 
 def test_a_system_other_than_linux_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

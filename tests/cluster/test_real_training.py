@@ -10,10 +10,10 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from local_cluster.cluster import Cluster
-from local_cluster.real_node.cgroups import Cgroup
-from local_cluster.real_node.node import RealNode
-from local_cluster.real_node.training import progress_in, stages_in, training_pod
+from tests.rig.cluster import Cluster
+from tests.rig.real_node.cgroups import Cgroup
+from tests.rig.real_node.node import RealNode
+from tests.rig.real_node.training import progress_in, stages_in, training_pod
 
 WORKLOAD = "forest-sklearn"
 """It imports with one thread and trains with two."""

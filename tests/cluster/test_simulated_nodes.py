@@ -7,11 +7,11 @@ import json
 import pytest
 import requests
 
-from local_cluster.cluster import Cluster
-from local_cluster.rig import KubectlFailed
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, read, template
-from local_cluster.waiting import wait_until
+from tests.rig.cluster import Cluster
+from tests.rig.rig import KubectlFailed
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, read, template
+from tests.rig.waiting import wait_until
 
 
 def condition(pod: dict[str, object], kind: str) -> dict[str, str]:

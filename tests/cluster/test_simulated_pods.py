@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from kubernetes import client
 
-from local_cluster.cluster import Cluster
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import container_metrics, create, read, status_of, template
-from local_cluster.simulated.usage import (
+from tests.rig.cluster import Cluster
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import container_metrics, create, read, status_of, template
+from tests.rig.simulated.usage import (
     Usage,
     cpu_seconds,
     demand_at,
@@ -21,7 +21,7 @@ from local_cluster.simulated.usage import (
     share_usage,
     usage_annotations,
 )
-from local_cluster.waiting import wait_until
+from tests.rig.waiting import wait_until
 
 MIB = 2**20
 CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"

@@ -9,12 +9,12 @@ import pytest
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
-from local_cluster.autoscaling import create_vpa, recommend, recommendation
-from local_cluster.cluster import Cluster
-from local_cluster.real_node.node import RealNode
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, pods_of, resources, roll_out
+from tests.rig.autoscaling import create_vpa, recommend, recommendation
+from tests.rig.cluster import Cluster
+from tests.rig.real_node.node import RealNode
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import pod_spec, pods_of, resources, roll_out
 
 MEBIBYTE = 1 << 20
 

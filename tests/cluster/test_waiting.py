@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from local_cluster import waiting
-from local_cluster.waiting import NotInTime, wait_until
+from tests.rig import waiting
+from tests.rig.waiting import NotInTime, wait_until
 
 
 class FakeClock:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from levels import LEVELS
+from tests.contracts.levels import LEVELS
 from tests.contracts.reading import imported, python_files
 
 ROOT = Path(__file__).parents[2]
@@ -130,12 +130,28 @@ def test_the_engine_imports_neither_cluster_nor_live_nor_sources_nor_cli() -> No
             assert not any(name == other or name.startswith(f"{other}.") for other in above), f"{file}: {name}"
 
 
-def test_scripts_import_no_tests() -> None:
-    """What both need is in scripts/, so that no benchmark depends on a test."""
-    scripts = list(python_files(ROOT / "scripts"))
-    assert len(scripts) > 100
-    for file in scripts:
-        assert not any(name.split(".")[0] == "tests" for name in imported(file)), file
+SHARED = {"tests.baselines", "tests.jobs", "tests.rig", "tests.worlds"}
+"""Clusters, nodes, jobs and slow twins that tests and benchmarks share: no benchmark depends on a test, or a test on
+one."""
+
+
+def test_benchmarks_and_scripts_import_of_the_tests_only_what_they_share() -> None:
+    files = [
+        file
+        for folder in ("benchmarks", "scripts", *(name.replace(".", "/") for name in SHARED))
+        for file in python_files(ROOT / folder)
+    ]
+    assert len(files) > 100
+    for file in files:
+        for name in imported(file):
+            parts = name.split(".")
+            assert parts[0] != "tests" or ".".join(parts[:2]) in SHARED or file.name == "make-docs", f"{file}: {name}"
+
+
+def test_only_tests_of_benchmarks_import_benchmarks() -> None:
+    for file in (ROOT / "tests").rglob("*.py"):
+        if "benchmarks" not in file.relative_to(ROOT).parts:
+            assert not any(name.split(".")[0] == "benchmarks" for name in imported(file)), file
 
 
 def test_no_test_or_conftest_is_imported() -> None:

@@ -17,8 +17,8 @@ import uvicorn
 from extender.web import service
 from extender.web.app import App, BodyLimits, ExtenderTelemetry
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
-from placement_bench.worlds import World
+from tests.rig.waiting import wait_until
+from tests.worlds.placement import World
 
 
 @dataclass

@@ -10,11 +10,11 @@ from typing import Any
 import requests
 from kubernetes.client.exceptions import ApiException
 
-from local_cluster.cluster import Cluster
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
+from tests.rig.cluster import Cluster
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 EARLY, LATE = [12.0] * 12 + [1.0] * 12, [1.0] * 12 + [12.0] * 12
 """Cores in the coming hour, in cells of 150 s. Two jobs of the same kind need 24 of a node's 16 cores at once, an early

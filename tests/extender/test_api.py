@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from placement_bench.worlds import World, as_schedulers_send, class_json, node_json, pod_json
 from tests.extender.asgi import Client, extender_app
+from tests.worlds.placement import World, as_schedulers_send, class_json, node_json, pod_json
 
 
 class ExtenderApi:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from extender.protocol.wire import PreemptionArgs
 from extender.scoring.filter import added_overload, refused
 from extender.settings import Limits, Settings
-from placement_bench.worlds import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
 from tests.reference import extender as reference
+from tests.worlds.placement import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
 
 LIMITS = Limits(cpu_overload=0.01)
 

@@ -13,8 +13,8 @@ from extender.pods.event import MAX_NOTE, Events
 from extender.pods.reservations import Reservation
 from extender.protocol.wire import ExtenderArgs
 from extender.settings import Limits, Settings
-from placement_bench.worlds import NOON_S, World, node_json, pod_json
 from recommender.cluster.objects.metadata import ObjectKey
+from tests.worlds.placement import NOON_S, World, node_json, pod_json
 
 
 def world_of(nodes: int = 3) -> World:

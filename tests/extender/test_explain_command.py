@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import cli
-from placement_bench.worlds import Json, class_json, node_json, pod_json, profile_json
 from recommender.cli.common import run
 from tests.fakes.served_commands import fake_api, kubeconfig
+from tests.worlds.placement import Json, class_json, node_json, pod_json, profile_json
 
 EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
 

@@ -16,10 +16,10 @@ from extender.cli.explain import ask_server
 from extender.cli.main import cli
 from extender.errors import NotAnswered
 from extender.web.app import App, Telemetry
-from local_cluster.played_http import Reply, played
-from placement_bench.worlds import World, class_json, node_json, pod_json
 from recommender.base.errors import Misuse
 from tests.extender.asgi import extender_app, serving
+from tests.rig.played_http import Reply, played
+from tests.worlds.placement import World, class_json, node_json, pod_json
 
 EARLY, GREEDY = [6.0] * 12 + [1.0] * 12, [1.0] * 24
 

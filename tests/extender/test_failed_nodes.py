@@ -9,7 +9,7 @@ import pytest
 from extender.cli.explain import show
 from extender.pods.pod import MEMORY_REASON
 from extender.view.placed import AVOID_S
-from placement_bench.worlds import World, node_json, pod_json
+from tests.worlds.placement import World, node_json, pod_json
 
 NO_VOLUME = 'running PreBind plugin "VolumeBinding": provisioning failed for PVC "data"'
 

@@ -9,12 +9,12 @@ import psutil
 import pytest
 import requests
 
-from local_cluster.cluster import Cluster
-from local_cluster.installing import Extender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, read
-from local_cluster.waiting import wait_until
 from tests.extender.placing import explain, has_history, job, metric, put_profile, wait_bound
+from tests.rig.cluster import Cluster
+from tests.rig.installing import Extender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, read
+from tests.rig.waiting import wait_until
 
 GIB = 2.0**30
 MEGABYTE = 1_200_000

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from extender.placing.decisions import event_text
 from extender.protocol.wire import ExtenderArgs, FilterResult, PreemptionArgs, filter_answer
 from extender.settings import Settings
-from placement_bench.worlds import GIB, NO_MEMORY, NOON_S, World, class_json, node_json, pod_json
 from tests.examples import at_most
+from tests.worlds.placement import GIB, NO_MEMORY, NOON_S, World, class_json, node_json, pod_json
 
 LATER = [4.0] * 2 + [30.0] * 22
 """GiB: little for five minutes, then much."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.protocol.wire import ExtenderArgs
 from extender.settings import Settings
-from placement_bench.worlds import World, class_json, node_json, pod_json
+from tests.worlds.placement import World, class_json, node_json, pod_json
 
 BEST = Settings(filter_to_best=True)
 CLASSES = (class_json("early", [6.0, 1.0], [1.0] * 2), class_json("late", [1.0, 6.0], [1.0] * 2))

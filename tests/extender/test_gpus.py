@@ -11,9 +11,9 @@ from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer,
 from extender.scoring.fragments import Free, fragments, starved, unusable
 from extender.scoring.scorers import SCORERS, pack
 from extender.view.devices import MAX_COUNTED_PODS, DemandMix, DeviceTable, Mix
-from placement_bench.worlds import GIB, World, node_json, pod_json
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of
+from tests.worlds.placement import GIB, World, node_json, pod_json
 
 GPU, CORES = "nvidia.com/gpu", "nvidia.com/gpucores"
 HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)

@@ -17,8 +17,8 @@ from extender.settings import Limits, Settings
 from extender.view.cache import MAX_CLOCK_SKEW_S, TimestampingReader
 from extender.web import app as app_module
 from extender.web.app import App, BodyLimits, Telemetry
-from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app
+from tests.worlds.placement import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 
 ENDLESS = {"cpu": "1e15", "memory": "4e18"}
 """Almost too much for the integers of the scheduler."""

@@ -22,11 +22,11 @@ from extender.pods.reservations import CONFIG_MAP
 from extender.web.app import BodyLimits
 from extender.web.server import MAX_CONNECTIONS
 from extender.web.service import LEASE as EXTENDER_LEASE
-from local_cluster.installing import MANIFESTS, configuration, documents
-from local_cluster.played_http import Reply, played
-from local_cluster.rig import ROOT
-from local_cluster.rights import rights_in, roles_in
 from recommender.cluster.objects.quantities import parse_quantity
+from tests.rig.installing import MANIFESTS, configuration, documents
+from tests.rig.played_http import Reply, played
+from tests.rig.rig import ROOT
+from tests.rig.rights import rights_in, roles_in
 
 FOLDER = MANIFESTS / "extender"
 OBJECTS = documents()

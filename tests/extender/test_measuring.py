@@ -9,8 +9,8 @@ import pytest
 from extender.pods.footprint import FORECAST, GUESS, MEASURED, REQUESTS
 from extender.pods.pod import CATEGORIES
 from extender.view.cache import PERIOD_S, RETRY_S, UsagePoller
-from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.errors import NotFound, ServerFailed
+from tests.worlds.placement import World, class_json, node_json, pod_json, profile_json
 
 SILENT: dict[str, Any] = {"cpu": None, "memory": None}
 

@@ -11,9 +11,9 @@ import pytest
 import urllib3
 
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
-from placement_bench.worlds import node_json, pod_json
 from tests.fakes.served_commands import fake_api, kubeconfig, run_until
+from tests.rig.waiting import wait_until
+from tests.worlds.placement import node_json, pod_json
 
 
 def stamped(raw: dict[str, Any], seconds_ago: float) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from extender.gangs.member import GATE
-from local_cluster.cluster import Cluster
-from local_cluster.simulated.pods import create, read, template
-from local_cluster.versions import kubernetes_version
-from local_cluster.waiting import wait_until
 from tests.extender.placing import explain
+from tests.rig.cluster import Cluster
+from tests.rig.simulated.pods import create, read, template
+from tests.rig.versions import kubernetes_version
+from tests.rig.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     not kubernetes_version().startswith("1.36."), reason="the API of pod groups differs between versions"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from local_cluster.cluster import Cluster
-from local_cluster.installing import installed_profile
-from local_cluster.processes import Server
-from local_cluster.scheduling import start_scheduler
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create
-from local_cluster.waiting import wait_until
 from tests.extender.placing import EARLY, LATE, explain, has_history, job, max_per_node, metric, put_profile, wait_bound
+from tests.rig.cluster import Cluster
+from tests.rig.installing import installed_profile
+from tests.rig.processes import Server
+from tests.rig.scheduling import start_scheduler
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create
+from tests.rig.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 VERBS = ("filter", "prioritize", "preempt")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from extender.pods.pod import MEMORY_REASON
-from local_cluster.cluster import Cluster
-from local_cluster.scheduling import start_scheduler
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, read
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
 from tests.extender.placing import EARLY, explain, has_history, job, metric, put_profile, tries_until_bound, wait_bound
+from tests.rig.cluster import Cluster
+from tests.rig.scheduling import start_scheduler
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, read
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 ROOT = Path(__file__).parents[2]
 GIB = 2.0**30

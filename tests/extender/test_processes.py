@@ -14,8 +14,8 @@ import orjson
 import psutil
 import pytest
 
-from local_cluster.waiting import wait_until
 from tests.fakes.served_commands import running
+from tests.rig.waiting import wait_until
 
 pytestmark = pytest.mark.long
 COMMANDS = [("extender", "serve"), ("controller",), ("webhook",), ("web",)]

@@ -10,10 +10,10 @@ from extender.gangs.member import read_member
 from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, checked_sizes, size_for_gpus
 from extender.pods.pod import GROUPS, pod_reader, profile_reader, read_node
-from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
 from recommender.base.errors import Misuse
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
+from tests.worlds.placement import GIB, Json, World, class_json, node_json, pod_json
 
 read_pod = pod_reader(lambda _: (), frozenset({"phasewise"}))
 

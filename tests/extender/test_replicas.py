@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings import Settings
-from placement_bench.worlds import NO_MEMORY, Json, World, class_json, node_json, pod_json
+from tests.worlds.placement import NO_MEMORY, Json, World, class_json, node_json, pod_json
 
 LARGE = class_json("large", [1.0] * 24, [3.0] * 24)
 """Two of them fit on a node of 8 GiB, whatever they request."""

@@ -14,11 +14,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, documents
-from local_cluster.rights import Account, Right, rights_in, roles_in
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.waiting import wait_until
 from tests.extender.missing.controller import (
     KUBEFLOW,
     acts_on_nothing,
@@ -41,6 +36,11 @@ from tests.extender.missing.scheduler import never_schedules
 from tests.extender.missing.stage import Scenario, Stage
 from tests.extender.missing.webhook import not_trusted
 from tests.recommender.cluster.custom_kinds import definition, served
+from tests.rig.cluster import Cluster
+from tests.rig.installing import MANIFESTS, documents
+from tests.rig.rights import Account, Right, rights_in, roles_in
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.waiting import wait_until
 
 FOLDER = MANIFESTS / "extender"
 LEASES, PODS = ("coordination.k8s.io", "leases"), ("", "pods")

@@ -17,8 +17,8 @@ from extender.scoring.scorers import (
     spread,
     weighted_mean,
 )
-from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
+from tests.worlds.placement import GIB, World, class_json, node_json, pod_json, profile_json
 
 BUSY = {"cpu": None, "memory": None}
 

@@ -11,9 +11,9 @@ import pytest
 
 from extender.cli.main import cli
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
 from recommender.cli.common import run
 from tests.fakes.served_commands import fake_api, kubeconfig, run_until
+from tests.rig.waiting import wait_until
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from extender.pods.pod import Pod
 from extender.settings import Limits, Settings
 from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
 from extender.view.snapshot import Snapshot
-from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
+from tests.worlds.placement import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 
 
 def cpu_on(world: World, node: str) -> list[float]:

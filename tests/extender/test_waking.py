@@ -11,10 +11,10 @@ import pytest
 from extender.gangs.member import Member, read_member
 from extender.gangs.waking import ANNOTATION, MAX_PER_PERIOD, Waker
 from extender.pods.pod import MEMORY_REASON
-from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, NotFound, ServerFailed
 from recommender.cluster.objects.metadata import ObjectKey
+from tests.worlds.placement import Clock, Json, pod_json
 
 REFUSAL = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 

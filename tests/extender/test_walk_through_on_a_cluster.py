@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from extender.cli.main import cli
-from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, Extender
-from local_cluster.rig import ROOT
-from local_cluster.workloads import clear_namespace
 from recommender.cli.common import run
+from tests.rig.cluster import Cluster
+from tests.rig.installing import MANIFESTS, Extender
+from tests.rig.rig import ROOT
+from tests.rig.workloads import clear_namespace
 
 EXAMPLE = MANIFESTS / "examples" / "placement-jobs.yaml"
 COMMANDS = re.findall(r"^#   (.+)$", EXAMPLE.read_text(), re.MULTILINE)

@@ -10,9 +10,9 @@ import pytest
 
 from extender.pods.pod import MEMORY_REASON, Pod, pod_reader, read_node
 from extender.view.cache import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
-from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, workload_reader
+from tests.worlds.placement import Json, node_json, pod_json
 
 
 class Watch:

@@ -14,11 +14,11 @@ import orjson
 import psutil
 import pytest
 
-from local_cluster.installing import documents
-from local_cluster.waiting import wait_until
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.extender.gangs.herds import pod_json
 from tests.fakes.served_commands import running
+from tests.rig.installing import documents
+from tests.rig.waiting import wait_until
 
 (WEBHOOK,) = (
     each for each in documents() if (each["kind"], each["metadata"]["name"]) == ("Deployment", "phasewise-webhook")

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from local_cluster.played_http import Asked, Reply
+from tests.rig.played_http import Asked, Reply
 
 START_S = 1_700_000_100
 """A whole number of quarter minutes."""

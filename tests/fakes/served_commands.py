@@ -19,10 +19,10 @@ import pytest
 
 from extender.cli.main import cli
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
-from placement_bench.worlds import node_json
 from recommender.cli.common import run
 from tests.extender.asgi import worker
+from tests.rig.waiting import wait_until
+from tests.worlds.placement import node_json
 
 Json = Mapping[str, Any]
 Probe = Callable[[Server], None]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_cluster.cluster import Cluster
 from tests.manifests.installing import OPERATOR, operator_resource
+from tests.rig.cluster import Cluster
 
 
 @pytest.fixture(scope="module")

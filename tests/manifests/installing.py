@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from local_cluster.rig import Rig
 from tests.manifests.reading import MANIFESTS
+from tests.rig.rig import Rig
 
 OPERATOR = {"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from local_cluster.autoscaling import create_vpa
-from local_cluster.cluster import Cluster
-from local_cluster.installing import documents
-from local_cluster.observing import Prometheus
-from local_cluster.recommender import MANIFESTS, address_of, install, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import set_usage
-from local_cluster.waiting import NotInTime, wait_until
-from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from tests.manifests.reading import alert_rules
+from tests.rig.autoscaling import create_vpa
+from tests.rig.cluster import Cluster
+from tests.rig.installing import documents
+from tests.rig.observing import Prometheus
+from tests.rig.recommender import MANIFESTS, address_of, install, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import set_usage
+from tests.rig.waiting import NotInTime, wait_until
+from tests.rig.workloads import clear_namespace, pod_spec, resources, roll_out
 
 SPEEDUP = 60
 ALERTS = [rule["alert"] for rule in alert_rules()]

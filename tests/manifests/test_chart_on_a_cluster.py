@@ -14,17 +14,17 @@ import pytest
 import yaml
 
 from extender.cli.main import cli
-from local_cluster import building, servers
-from local_cluster.autoscaling import create_vpa, recommendation
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import start_recommender
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender import __version__
 from tests.contracts.absent import environment_without_left_out
 from tests.manifests.installing import left_behind, rendered
 from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT
+from tests.rig import building, servers
+from tests.rig.autoscaling import create_vpa, recommendation
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import start_recommender
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import pod_spec, resources, roll_out
 
 Helm = Callable[..., str]
 Json = dict[str, Any]

@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.web.app import ExtenderTelemetry
 from extender.web.app import Telemetry as ServerTelemetry
-from local_cluster.observing import Prometheus
-from local_cluster.played_http import Reply, played
 from recommender.learning import model as models
 from recommender.live.outside.model_source import Loaded
 from recommender.live.telemetry import Telemetry
 from tests.contracts.metrics import metrics
 from tests.manifests.reading import queries
+from tests.rig.observing import Prometheus
+from tests.rig.played_http import Reply, played
 
 CALLED = ("filter", "prioritize")
 

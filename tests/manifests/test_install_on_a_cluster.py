@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from local_cluster.cluster import Cluster
-from local_cluster.rig import KubectlFailed
-from local_cluster.waiting import wait_until
 from tests.manifests.installing import OPERATOR, left_behind, rendered
 from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT, alert_rules, queries
+from tests.rig.cluster import Cluster
+from tests.rig.rig import KubectlFailed
+from tests.rig.waiting import wait_until
 
 TYPOS = {
     "phasewise.dev/min-cpus": ("1", "no annotation of Phasewise: phasewise.dev/min-cpus"),

@@ -7,9 +7,9 @@ import re
 import pytest
 import yaml
 
-from local_cluster.installing import documents
 from tests.contracts.metrics import metrics
 from tests.manifests.reading import MANIFESTS, METRICS_OF_OTHERS, ROOT, alert_rules, dashboards, metrics_of, queries
+from tests.rig.installing import documents
 
 ALERTS = {rule["alert"]: rule for rule in alert_rules()}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.installing import documents
 from tests.manifests.reading import MANIFESTS, ROOT
+from tests.rig.cluster import Cluster
+from tests.rig.installing import documents
 
 OBJECTS = [each for folder in ("recommender", "extender", "web") for each in documents(MANIFESTS / folder)]
 BUDGETS = [each["spec"] for each in OBJECTS if each["kind"] == "PodDisruptionBudget"]

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from baselines.replay import DAY_S, NaiveVpa
+from tests.baselines.replay import DAY_S, NaiveVpa
 
 EPSILON = 1e-4
 

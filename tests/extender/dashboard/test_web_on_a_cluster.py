@@ -18,15 +18,15 @@ import yaml
 
 from extender.dashboard.pages import AccessCheck
 from extender.dashboard.watching import ClusterWatch
-from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS
-from local_cluster.real_node.node import RealNode
-from local_cluster.rig import ROOT
-from local_cluster.rights import Account, Right, rights_in, roles_in
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, clear_ours
 from recommender.cluster.access.connection import connect
 from tests.browser import ARGUMENTS, CHROMIUM, PATIENCE_MS, WHY_NOT
+from tests.rig.cluster import Cluster
+from tests.rig.installing import MANIFESTS
+from tests.rig.real_node.node import RealNode
+from tests.rig.rig import ROOT
+from tests.rig.rights import Account, Right, rights_in, roles_in
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, clear_ours
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

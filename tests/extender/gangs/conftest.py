@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS
-from local_cluster.moving import SCHEDULER, extender_with_scheduler, start_controller
-from local_cluster.processes import Server
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.workloads import Json
+from tests.rig.cluster import Cluster
+from tests.rig.installing import MANIFESTS
+from tests.rig.moving import SCHEDULER, extender_with_scheduler, start_controller
+from tests.rig.processes import Server
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.workloads import Json
 
 
 @pytest.fixture(scope="module")

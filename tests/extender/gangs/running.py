@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.pods.reservations import CONFIG_MAP, read_reservations
-from local_cluster.cluster import Cluster
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, template
-from local_cluster.workloads import Json
+from tests.rig.cluster import Cluster
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, template
+from tests.rig.workloads import Json
 
 GATE = "phasewise.dev/gang"
 RESERVED_NODE = "phasewise.dev/gang-node"

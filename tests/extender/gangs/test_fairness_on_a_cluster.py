@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.moving import start_controller
-from local_cluster.processes import Server
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
 from tests.extender.gangs.running import all_reserved, bound, events, finish, gang, gated, pods
+from tests.rig.cluster import Cluster
+from tests.rig.moving import start_controller
+from tests.rig.processes import Server
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 NEAR_NOBODY = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
 NOWHERE = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NEAR_NOBODY]}}

@@ -9,14 +9,6 @@ import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
 
-from local_cluster.cluster import Cluster
-from local_cluster.moving import start_controller
-from local_cluster.processes import Server
-from local_cluster.rig import ROOT
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
 from tests.extender.gangs.running import (
     GATE,
     RESERVED_NODE,
@@ -29,6 +21,14 @@ from tests.extender.gangs.running import (
     pods,
     reserved,
 )
+from tests.rig.cluster import Cluster
+from tests.rig.moving import start_controller
+from tests.rig.processes import Server
+from tests.rig.rig import ROOT
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 
 def test_after_a_kill_between_two_gates_the_next_controller_completes_the_admission(

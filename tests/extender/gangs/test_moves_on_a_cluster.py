@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.moving import CONTROLLER_RIGHTS, MOVES_RIGHTS, mover_account, start_controller
-from local_cluster.rights import Account, rights_in, roles_in
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
 from tests.extender.gangs.running import GATE, finish, pods, reserved
+from tests.rig.cluster import Cluster
+from tests.rig.moving import CONTROLLER_RIGHTS, MOVES_RIGHTS, mover_account, start_controller
+from tests.rig.rights import Account, rights_in, roles_in
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 PROFILES = ("phasewise.dev", "v1alpha1")
 IGNORES_EVICTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}

@@ -15,8 +15,8 @@ from extender.pods.pod import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.pods.reservations import Reservation, Reservations, read_reservations, reservations_data
 from extender.protocol.wire import PreemptionArgs
 from extender.settings import Limits, Settings
-from placement_bench.worlds import NO_MEMORY, NOON_S, Clock, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
+from tests.worlds.placement import NO_MEMORY, NOON_S, Clock, World, class_json, node_json, pod_json
 
 RESERVED = Reservation("team", "phasewise.dev/gang=g", NOON_S, 300.0, {"uid-m": "b"})
 

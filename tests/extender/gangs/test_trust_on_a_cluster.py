@@ -14,14 +14,6 @@ from kubernetes.client.exceptions import ApiException
 
 from extender.pods.pod import RESERVED_FOR_GANG
 from extender.pods.reservations import CONFIG_MAP, Reservation, reservations_data
-from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS
-from local_cluster.moving import start_controller
-from local_cluster.processes import Server
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import create, read, template
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import Json
 from tests.extender.gangs.running import (
     GATE,
     RESERVED_NODE,
@@ -33,6 +25,14 @@ from tests.extender.gangs.running import (
     pods,
     reserved,
 )
+from tests.rig.cluster import Cluster
+from tests.rig.installing import MANIFESTS
+from tests.rig.moving import start_controller
+from tests.rig.processes import Server
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import create, read, template
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import Json
 
 URGENT = "phasewise-test-urgent"
 RETRY = "retry.phasewise.dev/at"

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from extender.cli.controller import LEASE
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.member import GATE
-from local_cluster.simulated.pods import create, template
-from local_cluster.waiting import wait_until
 from recommender.cluster.lease import LeaderElection
 from tests.extender.missing.stage import Json, Stage, Symptom
+from tests.rig.simulated.pods import create, template
+from tests.rig.waiting import wait_until
 
 KUBEFLOW = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 QUICK = ControllerOptions(period_s=0.3, repeat_event_s=0.5, size_ttl_s=0.5, no_size_ttl_s=0.5)

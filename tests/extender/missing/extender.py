@@ -10,10 +10,10 @@ from prometheus_client import generate_latest
 
 from extender.settings import Settings
 from extender.web.service import LEASE, Service
-from local_cluster.simulated.pods import create, read, template
-from local_cluster.waiting import wait_until
 from tests.extender.asgi import Client
 from tests.extender.missing.stage import Json, Stage, Symptom
+from tests.rig.simulated.pods import create, read, template
+from tests.rig.waiting import wait_until
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from kubernetes import client
 
-from local_cluster.installing import configured, documents, start_scheduler
 from tests.extender.missing.stage import Stage, Symptom
+from tests.rig.installing import configured, documents, start_scheduler
 
 LEASE = "phasewise-scheduler"
 

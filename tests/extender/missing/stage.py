@@ -14,11 +14,11 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from local_cluster.cluster import Cluster
-from local_cluster.rights import Account, Right
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.pods import read
 from recommender.cluster.access.connection import Api, connect
+from tests.rig.cluster import Cluster
+from tests.rig.rights import Account, Right
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.pods import read
 
 Json = dict[str, Any]
 Symptom = Callable[[], object]

@@ -18,8 +18,6 @@ from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_
 from extender.moves.store import BARRED, MoveStore, read_profile_facts
 from extender.pods.pod import RESERVED_FOR_GANG
 from extender.pods.reservations import read_reservations
-from placement_bench.worlds import World as Extender
-from placement_bench.worlds import node_json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import (
     ApiError,
@@ -34,6 +32,8 @@ from recommender.cluster.errors import (
 from tests.extender.gangs.herds import NOON_S, gang
 from tests.extender.moves.fakes import FakeApi, FakeReflector, Killed
 from tests.extender.moves.trainings import ADMITTED, job_json, training
+from tests.worlds.placement import World as Extender
+from tests.worlds.placement import node_json, pod_json
 
 NOT_RESERVED = "it did not get its node by a reservation at the gate, and its replacement would not either"
 LIMITS = MoveLimits(max_active=2, return_timeout_s=300.0, cool_down_s=100.0)

@@ -21,10 +21,6 @@ from extender.moves.mover import Mover
 from extender.moves.replacement import read_vpa_targets
 from extender.moves.specon import SpeConPlanner
 from extender.moves.store import read_profile_facts
-from harm_bench.playing import Play
-from harm_bench.simulated.controllers import resources_for
-from harm_bench.simulated.pods import Autoscaler, ContainerSpec, Resources, Workload
-from harm_bench.worlds import noisy, steady, step
 from recommender.base.records import CPU, NO_LIMITS, Amounts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Throttled
@@ -33,6 +29,10 @@ from tests.examples import at_most
 from tests.extender.gangs.herds import node, pod_json
 from tests.extender.moves.fakes import FakeApi, FakeReflector
 from tests.extender.moves.trainings import ADMITTED, job_json
+from tests.worlds.playing import Play
+from tests.worlds.simulated.controllers import resources_for
+from tests.worlds.simulated.pods import Autoscaler, ContainerSpec, Resources, Workload
+from tests.worlds.workloads import noisy, steady, step
 
 GIB = 2.0**30
 NODE_OF = {"done": "a", "learns": "a", "other": "b"}

@@ -14,8 +14,8 @@ import urllib3
 
 from extender.cli import controller, serve, web, webhook
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig, run_until
+from tests.rig.waiting import wait_until
 
 COMMANDS = {
     "serve": (serve.command, ("extender", "serve")),

@@ -31,15 +31,15 @@ from extender.moves.phasewise import MoveOptions, PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.pods.pod import MEMORY_REASON
 from extender.web.server import Server
-from local_cluster.waiting import wait_until
-from placement_bench.worlds import node_json
-from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.cli.logs import JsonLines
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod, pod_json
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called
 from tests.fakes.served_commands import FakeApi
+from tests.rig.waiting import wait_until
+from tests.worlds.placement import node_json
+from tests.worlds.placement import pod_json as worlds_pod
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from extender.cli.options import scoring_options
 from extender.settings import Settings
-from placement_bench.worlds import RESTLESS, World, class_json, node_json, pod_json
 from tests.extender.options.every_scoring_option import scoring_command
+from tests.worlds.placement import RESTLESS, World, class_json, node_json, pod_json
 
 
 def settings(*arguments: str) -> Settings:

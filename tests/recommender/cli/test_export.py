@@ -16,11 +16,11 @@ import orjson
 import pandas as pd
 import pytest
 
-from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, matrix, memory_at, success
+from tests.rig.played_http import Asked, Played, Reply, played
 
 Phasewise = Callable[..., CommandResult]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from local_cluster.played_http import Asked, Played, Reply, played
 from tests.fakes.api_server import kubeconfig
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import SmallCluster
+from tests.rig.played_http import Asked, Played, Reply, played
 
 Phasewise = Callable[..., CommandResult]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.played_http import Played, Reply, played
 from recommender.base.errors import Misuse
 from recommender.cli.progress_options import ProgressSettings, make_sources
 from recommender.cli.recommender import command
@@ -19,6 +18,7 @@ from recommender.sources.prometheus_access import Access
 from tests.fakes.api_server import kubeconfig
 from tests.fakes.prometheus import vector
 from tests.fakes.records import a_pod
+from tests.rig.played_http import Played, Reply, played
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import trustme
 
-from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.base.errors import Misuse, PhasewiseError
 from recommender.cli.live_options import PrometheusOptions
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, success
 from tests.fakes.records import FakeView, a_pod, a_vpa
+from tests.rig.played_http import Asked, Played, Reply, played
 
 Phasewise = Callable[..., CommandResult]
 Send = Callable[..., list[Asked]]

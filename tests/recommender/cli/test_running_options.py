@@ -19,7 +19,6 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from local_cluster.waiting import wait_until
 from recommender.base.heap import MemoryTrimmer
 from recommender.cli.recommender import release_lease
 from recommender.cluster.lease import LeaderElection
@@ -34,6 +33,7 @@ from tests.fakes.command_line import CommandResult
 from tests.fakes.curves import curve_of
 from tests.fakes.records import a_vpa
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
+from tests.rig.waiting import wait_until
 
 Json = dict[str, Any]
 Phasewise = Callable[..., CommandResult]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api, connect
 from tests.fakes.api_server import FakeServer
+from tests.rig.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import wait_until
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import wait_until
 
 Json = dict[str, Any]
 DEFINITIONS = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")

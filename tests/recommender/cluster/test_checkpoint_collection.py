@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, Checkpoints
@@ -18,6 +17,7 @@ from tests.recommender.cluster.checkpointing import (
     stored,
     write,
 )
+from tests.rig.cluster import Cluster
 
 
 @pytest.fixture(autouse=True)

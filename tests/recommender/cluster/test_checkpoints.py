@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.access.credentials import Credentials
 from recommender.cluster.access.rate import TokenBucket
@@ -25,6 +24,7 @@ from tests.recommender.cluster.checkpointing import (
     stored,
     write,
 )
+from tests.rig.cluster import Cluster
 
 
 class UnreachableApi(Api):

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import wait_until
 from recommender.base.records import Block
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
@@ -19,6 +17,8 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoints import CHECKPOINTS, Checkpoints
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import wait_until
 
 MIB = 2**20
 START_AGO_S = 3 * 86400

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Conflict, NotFound, Unreachable
 from recommender.cluster.paths import path_of
+from tests.rig.cluster import Cluster
 
 
 def test_a_server_of_another_certificate_authority_is_not_trusted(cluster: Cluster, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import patience, wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.paths import LEASES, path_of
 from tests.fakes.clock import Clock
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import patience, wait_until
 
 NAME = "phasewise-recommender"
 

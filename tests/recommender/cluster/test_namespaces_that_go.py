@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import wait_until
 from recommender.cluster.access.answers import error_from_status
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, NotFound
@@ -21,6 +19,8 @@ from recommender.cluster.vpas.writer import VpaWriter
 from tests.fakes.clock import Clock
 from tests.fakes.profiles import profile_store
 from tests.recommender.cluster.checkpointing import make_vpa, status, stored, write
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import wait_until
 
 CRDS = Path(__file__).parents[3] / "manifests" / "crd"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.paths import EVENTS, PODS, path_of
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.watching.reflector import Reflector
+from tests.rig.waiting import wait_until
 
 MIB = 2**20
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import Forbidden, Gone, ReadTimeout, ServerFailed, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.watching.reflector import Reflector
+from tests.rig.waiting import wait_until
 
 Step = Mapping[str, Any] | Exception
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import patience, wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.credentials import Credentials
 from recommender.cluster.access.rate import TokenBucket
@@ -17,6 +15,8 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import patience, wait_until
 
 CONFIG_MAPS = ("v1", "configmaps")
 

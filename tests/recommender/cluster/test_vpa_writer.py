@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
 from recommender.base.records import ContainerRecommendation
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden, Invalid
@@ -16,6 +15,7 @@ from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.vpas.writer import VpaWriter
+from tests.rig.cluster import Cluster
 
 NOON, ONE_PM = 1_787_400_000.0, 1_787_403_600.0
 PROVIDED = {"RecommendationProvided": Condition("True")}

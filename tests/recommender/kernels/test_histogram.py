@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.replay import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.base.records import Block, FloatArray
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import FIRST_BYTES, FIRST_CORES
 from recommender.policies.histogram import HistogramSession
+from tests.baselines.replay import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from tests.examples import at_most
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2

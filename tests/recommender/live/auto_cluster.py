@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, resources
 from recommender.live.auto.settings import AUTO
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import pod_spec, resources
 
 Json = dict[str, Any]
 

@@ -13,10 +13,6 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import NAME
-from local_cluster.rights import Account, Right
-from local_cluster.workloads import create_pod, pod_spec, resources
 from recommender.base.records import CPU, ContainerRecommendation
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
@@ -38,6 +34,10 @@ from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
 from tests.fakes.profiles import profile_store
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import NAME
+from tests.rig.rights import Account, Right
+from tests.rig.workloads import create_pod, pod_spec, resources
 
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
 VPAS, CHECKPOINTS = "verticalpodautoscalers", "verticalpodautoscalercheckpoints"

@@ -7,9 +7,9 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
-from local_cluster.observing import HistorySeries
 from recommender.base.records import UsageSeries
 from recommender.sources.files import open_source
+from tests.rig.observing import HistorySeries
 
 HOUR_S = 3600
 STEP_S = 15.0

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.recommender import start_recommender
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.recommender.live.behaviours import Case
+from tests.rig.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.recommender import start_recommender
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace
 
 Json = dict[str, Any]
 APPEARS_WITHIN_S = 90.0

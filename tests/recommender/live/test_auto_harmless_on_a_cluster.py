@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from local_cluster.autoscaling import start_admission_controller, start_updater
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import install, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace
 from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.live.auto_cluster import Json, label, vpas
+from tests.rig.autoscaling import start_admission_controller, start_updater
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import install, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, share_usage, usage_annotations
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace
 
 REQUESTED = {"cpu": "2", "memory": "2Gi"}
 """CPU is more than is recommended for a job of an unknown class, whichever minute of its phases is seen first."""

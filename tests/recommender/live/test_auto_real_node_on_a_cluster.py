@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from local_cluster import workloads
-from local_cluster.cluster import Cluster
-from local_cluster.real_node.node import RealNode
-from local_cluster.real_node.training import with_host_python
-from local_cluster.recommender import install, start_recommender
-from local_cluster.waiting import wait_until
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.recommender.live.auto_cluster import Json, label
+from tests.rig import workloads
+from tests.rig.cluster import Cluster
+from tests.rig.real_node.node import RealNode
+from tests.rig.real_node.training import with_host_python
+from tests.rig.recommender import install, start_recommender
+from tests.rig.waiting import wait_until
 
 WATCHED_S = 60.0 * float(os.environ.get("PHASEWISE_HARMLESS_MINUTES", "1"))
 RUN_S = max(15.0, WATCHED_S / 24)

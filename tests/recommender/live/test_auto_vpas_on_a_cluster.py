@@ -8,14 +8,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.observing import measured
-from local_cluster.processes import Server
-from local_cluster.recommender import MANIFESTS, install, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, stop_serving
@@ -31,6 +23,14 @@ from tests.recommender.live.auto_cluster import (
     wait_for_vpas,
 )
 from tests.recommender.live.written import profile_of, wait_for_no_profile
+from tests.rig.cluster import Cluster
+from tests.rig.observing import measured
+from tests.rig.processes import Server
+from tests.rig.recommender import MANIFESTS, install, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, pod_spec, resources
 
 KUBEFLOW = "kubeflow.org"
 LATE_KINDS = ("TFJob", "PyTorchJob", "MPIJob")

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import install, writes
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.workloads import clear_namespace, pods_of
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
 from tests.recommender.live.behaviours import CASES, Case, Container, published_status
 from tests.recommender.live.checking import check
@@ -30,6 +26,10 @@ from tests.recommender.live.crowd import (
     make_workloads,
 )
 from tests.recommender.live.scene import Scene
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import install, writes
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.workloads import clear_namespace, pods_of
 
 
 @pytest.fixture(scope="module")

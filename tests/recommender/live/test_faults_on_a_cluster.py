@@ -18,14 +18,6 @@ import psutil
 import pytest
 from kubernetes import client
 
-from local_cluster.cluster import Cluster
-from local_cluster.observing import Prometheus
-from local_cluster.processes import Server
-from local_cluster.recommender import FAST, MANIFESTS, NAME, Requests, install, start_recommender, writes
-from local_cluster.rig import ROOT
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import NotInTime, wait_until
 from recommender.cluster.access.connection import connect
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
@@ -34,6 +26,14 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.engine.persistence import unpack
 from tests.recommender.live.behaviours import GIB, PLENTY, Case, published_status
 from tests.recommender.live.scene import Scene, target_in
+from tests.rig.cluster import Cluster
+from tests.rig.observing import Prometheus
+from tests.rig.processes import Server
+from tests.rig.recommender import FAST, MANIFESTS, NAME, Requests, install, start_recommender, writes
+from tests.rig.rig import ROOT
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import NotInTime, wait_until
 
 KILLS, LONGEST_LIFE_S = 20, 2.5
 QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", "none", "--shrink-after", "1h")

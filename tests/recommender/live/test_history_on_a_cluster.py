@@ -12,15 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-from local_cluster import observing
-from local_cluster.autoscaling import create_vpa, recommendation
-from local_cluster.cluster import Cluster
-from local_cluster.observing import HistorySeries, Prometheus
-from local_cluster.recommender import MANIFESTS, install, metric, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from recommender.base.records import CPU, MEMORY, UsageSeries
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.sources.prometheus_access import Access
@@ -30,6 +21,15 @@ from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
 from tests.fakes.command_line import CommandResult
 from tests.recommender.live.past import HOUR_S, STEP_S, constant_usage, owned_by, recordings
+from tests.rig import observing
+from tests.rig.autoscaling import create_vpa, recommendation
+from tests.rig.cluster import Cluster
+from tests.rig.observing import HistorySeries, Prometheus
+from tests.rig.recommender import MANIFESTS, install, metric, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, pod_spec, resources, roll_out
 
 DELETED, LAB = "history", "lab"
 LONG_S, SHORT_S = 6 * HOUR_S, 120

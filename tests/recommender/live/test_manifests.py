@@ -13,15 +13,15 @@ import click
 import pytest
 import yaml
 
-from local_cluster.cluster import Cluster
-from local_cluster.rig import KubectlFailed
-from local_cluster.waiting import wait_until
 from recommender.cli.grouped import keys_of
 from recommender.cli.main import COMMANDS, cli
 from recommender.cli.recommender import ENVIRONMENT
 from recommender.cli.recommender import command as recommender
 from recommender.cluster.access.connection import connect
 from recommender.live.outside.model_source import ModelWatch, model_source
+from tests.rig.cluster import Cluster
+from tests.rig.rig import KubectlFailed
+from tests.rig.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests" / "recommender"

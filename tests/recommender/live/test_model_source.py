@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.waiting import wait_until
 from recommender.base.errors import BadArtifact, Misuse
 from recommender.base.records import Sample
 from recommender.cli.common import run
@@ -36,6 +34,8 @@ from recommender.live.outside.model_source import (
     model_source,
 )
 from recommender.policies.histogram import HistogramSession
+from tests.rig.cluster import Cluster
+from tests.rig.waiting import wait_until
 
 BUNDLED = models.load(models.BUNDLED)
 DATA = Path(models.__file__).parents[1] / "data" / "model"

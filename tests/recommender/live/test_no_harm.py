@@ -16,9 +16,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 
-from harm_bench.playing import START_S, TICK_S, Contender, Play
-from harm_bench.simulated.cluster import Distortion, Usage, clock_ahead, negated, outage
-from harm_bench.simulated.pods import (
+from recommender.base.records import CPU, MEMORY, Amounts
+from recommender.cluster.objects.metadata import ObjectKey
+from tests.worlds.playing import START_S, TICK_S, Contender, Play
+from tests.worlds.simulated.cluster import Distortion, Usage, clock_ahead, negated, outage
+from tests.worlds.simulated.pods import (
     NONE,
     Autoscaler,
     ContainerSpec,
@@ -29,7 +31,7 @@ from harm_bench.simulated.pods import (
     Window,
     Workload,
 )
-from harm_bench.worlds import (
+from tests.worlds.workloads import (
     HOUR_S,
     LONG_TRAINING,
     MINUTE_S,
@@ -45,8 +47,6 @@ from harm_bench.worlds import (
     wave,
     workload_of,
 )
-from recommender.base.records import CPU, MEMORY, Amounts
-from recommender.cluster.objects.metadata import ObjectKey
 
 GIB, MIB = 2.0**30, 2.0**20
 SETTLED_H = 0.5

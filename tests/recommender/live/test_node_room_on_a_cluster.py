@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_cluster.autoscaling import create_vpa
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.real_node.node import RealNode, start_real_node
-from local_cluster.recommender import install, start_recommender
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_ours, pods_of, roll_out
 from recommender.cluster.objects.quantities import parse_quantity
+from tests.rig.autoscaling import create_vpa
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.real_node.node import RealNode, start_real_node
+from tests.rig.recommender import install, start_recommender
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_ours, pods_of, roll_out
 
 NODE_CORES, NODE_BYTES = 0.6, 256 * 2**20
 IDLE_CORES, BUSY_CORES, REPLICAS = 0.3, 0.1, 2

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, create_vpa, recommendation
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.recommender import install, start_recommender
-from local_cluster.rig import ROOT
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, clear_ours, pod_spec, resources, roll_out, running_pods
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.recommender.live.written import profile_of, samples_of, status_of, wait_for_no_profile
+from tests.rig.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, create_vpa, recommendation
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.recommender import install, start_recommender
+from tests.rig.rig import ROOT
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, clear_ours, pod_spec, resources, roll_out, running_pods
 
 
 @pytest.fixture(scope="module")

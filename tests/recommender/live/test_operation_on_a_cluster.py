@@ -11,16 +11,16 @@ import pytest
 import requests
 from kubernetes import client
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, OURS, create_vpa
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.recommender import NAME, address_of, install, metric, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from recommender.live.view.scope import shard_of
 from tests.recommender.live.written import samples_of, status_of
+from tests.rig.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, OURS, create_vpa
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.recommender import NAME, address_of, install, metric, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, pod_spec, resources, roll_out
 
 REPLICA = ("--leader-elect", "--checkpoint-interval", "1s", "--log-format", "json")
 

@@ -9,17 +9,17 @@ import pytest
 import requests
 from click.testing import CliRunner
 
-from local_cluster.autoscaling import create_vpa
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.real_node.node import RealNode
-from local_cluster.recommender import address_of, install, start_recommender
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender.cli.main import cli
 from tests.recommender.live.written import profile_of
+from tests.rig.autoscaling import create_vpa
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.real_node.node import RealNode
+from tests.rig.recommender import address_of, install, start_recommender
+from tests.rig.simulated.nodes import SimulatedNodes
+from tests.rig.simulated.usage import Usage, drive_usage
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import pod_spec, resources, roll_out
 
 TOKEN = "of-the-jobs-of-this-test"  # noqa: S105 - an invented one
 CONVERGING = """\

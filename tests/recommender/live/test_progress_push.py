@@ -12,12 +12,12 @@ import pytest
 import requests
 from prometheus_client import CollectorRegistry
 
-from local_cluster.waiting import wait_until
 from recommender.base.errors import Misuse
 from recommender.live.health import MAX_CONNECTIONS, PostHandler, serve
 from recommender.live.progress.push import MAX_BODY_BYTES, MAX_READINGS, PushedProgress
 from recommender.progress.readings import Reading, Stage
 from tests.fakes.loopback import HOSTS
+from tests.rig.waiting import wait_until
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one
 BODY = {"namespace": "ns", "pod": "p", "loss": 0.42, "step": 7}

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from kubernetes.client import BatchV1Api
 
-from local_cluster.cluster import Cluster
-from local_cluster.processes import Server
-from local_cluster.real_node.node import RealNode
-from local_cluster.recommender import install, metric, start_recommender
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_ours
 from recommender.engine.replaying import Replay
 from tests.recommender.live.auto_cluster import Json, label, make
+from tests.rig.cluster import Cluster
+from tests.rig.processes import Server
+from tests.rig.real_node.node import RealNode
+from tests.rig.recommender import install, metric, start_recommender
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_ours
 
 SPAN_S = 60.0 * float(os.environ.get("PHASEWISE_RECORDED_MINUTES", "1.5"))
 RUN_S = SPAN_S / 3

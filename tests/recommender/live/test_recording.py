@@ -20,7 +20,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_cluster.waiting import wait_until
 from recommender.base.errors import BadInput
 from recommender.base.slots import SlotArrays
 from recommender.cli.replay import Comparison
@@ -37,6 +36,7 @@ from recommender.learning import artifacts
 from tests.fakes.day import START_S
 from tests.fakes.recorded import PIECE_BYTES, Outage, live, recorder_of
 from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds
+from tests.rig.waiting import wait_until
 
 
 @pytest.fixture

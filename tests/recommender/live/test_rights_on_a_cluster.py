@@ -14,12 +14,6 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kubernetes import client
 
-from local_cluster.autoscaling import create_vpa
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import MANIFESTS, NAME
-from local_cluster.rights import Account, Right, rights_in, roles_in
-from local_cluster.waiting import wait_until
-from local_cluster.workloads import clear_namespace, pod_spec, resources
 from recommender.cluster.errors import ApiError, Forbidden
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from tests.recommender.cluster.custom_kinds import definition, served
@@ -50,6 +44,12 @@ from tests.recommender.live.missing import (
     write_profile,
     write_status,
 )
+from tests.rig.autoscaling import create_vpa
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import MANIFESTS, NAME
+from tests.rig.rights import Account, Right, rights_in, roles_in
+from tests.rig.waiting import wait_until
+from tests.rig.workloads import clear_namespace, pod_spec, resources
 
 ROLES = roles_in(MANIFESTS / "recommender" / "rbac.yaml", MANIFESTS / "overlays" / "waiting" / "rights.yaml")
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from local_cluster.waiting import wait_until
 from recommender.base.errors import Misuse
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import read_vpa
@@ -29,6 +28,7 @@ from recommender.live.telemetry import Telemetry
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, use
+from tests.rig.waiting import wait_until
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.recommender import install
-from local_cluster.simulated.nodes import SimulatedNodes
 from recommender.base.records import Block
 from recommender.cluster.access.connection import connect
 from recommender.cluster.objects.metadata import ObjectKey
@@ -25,6 +22,9 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
 from tests.recommender.live.behaviours import BOTH, MIB, Case, policy
 from tests.recommender.live.scene import Json, Scene
+from tests.rig.cluster import Cluster
+from tests.rig.recommender import install
+from tests.rig.simulated.nodes import SimulatedNodes
 
 CASES = {
     "plain": Case(),

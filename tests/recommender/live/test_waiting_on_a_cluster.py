@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from local_cluster.cluster import Cluster, SimulatedNodes
-from local_cluster.recommender import MANIFESTS, install, metric
-from local_cluster.workloads import create_pod, pod_spec, resources
 from recommender.base.records import CPU, MEMORY
 from recommender.cluster.access.connection import connect
 from recommender.cluster.errors import Invalid
@@ -17,6 +14,9 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
 from tests.recommender.live.behaviours import INITIAL_MODE, Case, Container, published_status
 from tests.recommender.live.scene import Scene
+from tests.rig.cluster import Cluster, SimulatedNodes
+from tests.rig.recommender import MANIFESTS, install, metric
+from tests.rig.workloads import create_pod, pod_spec, resources
 
 GIB = 2.0**30
 TOO_LARGE = {"cpu": "120", "memory": "300Gi"}

@@ -6,9 +6,9 @@ from typing import Any
 
 from kubernetes.client.exceptions import NotFoundException
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, CHECKPOINTS
-from local_cluster.rig import Rig
-from local_cluster.waiting import wait_until
+from tests.rig.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS, CHECKPOINTS
+from tests.rig.rig import Rig
+from tests.rig.waiting import wait_until
 
 Json = dict[str, Any]
 

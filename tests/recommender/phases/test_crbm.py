@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.crbm import PublishedCRBM
 from recommender.base.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm_layout import Parameters
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM, Trainer, hold_out
+from tests.baselines.crbm import PublishedCRBM
 
 DATA = Path(__file__).parents[2] / "data" / "ai4dl"
 FEATURES = (

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines import replay as reference
 from recommender.base.records import Block, FloatArray
 from recommender.policies.ai4dl import phase_rules, statistics_of
 from recommender.policies.registry import POLICIES, make_policy
 from recommender.simulate.judging import decision_positions
+from tests.baselines import replay as reference
 
 GAP = (np.nan, np.nan)
 CYCLE_SAMPLES = 2

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines import replay as reference
 from recommender.base.errors import Misuse, NotEnoughData
 from recommender.base.records import FloatArray, IntArray, Played, ReplayResult, RunTally, Tally, UsageSeries
 from recommender.policies.registry import POLICIES, make_policy
@@ -22,6 +21,7 @@ from recommender.replaying.decisions import decisions_written
 from recommender.replaying.replay import Plan, replay, replay_container
 from recommender.replaying.timelines import harm, saving
 from recommender.simulate.judging import ReplayOptions, decision_positions, judge
+from tests.baselines import replay as reference
 
 NAN = float("nan")
 NAMES = tuple(POLICIES)

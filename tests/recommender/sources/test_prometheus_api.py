@@ -15,13 +15,13 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from local_cluster.played_http import Asked, Reply, played
 from recommender.base.errors import Misuse
 from recommender.sources import prometheus_api
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
 from tests.fakes.prometheus import START_S, failure, matrix, success, vector
+from tests.rig.played_http import Asked, Reply, played
 
 A, B = {"pod": "a"}, {"pod": "b"}
 TOO_MANY = failure(422, "execution", "query processing would load too many samples into memory in query execution")

@@ -13,9 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from local_cluster import observing
-from local_cluster.cluster import Cluster
-from local_cluster.observing import HistorySeries, Prometheus, history
 from recommender.base.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
@@ -24,6 +21,9 @@ from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, Q
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
 from tests.fakes.command_line import CommandResult
+from tests.rig import observing
+from tests.rig.cluster import Cluster
+from tests.rig.observing import HistorySeries, Prometheus, history
 
 Phasewise = Callable[..., CommandResult]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from local_cluster.played_http import Asked, Reply, played
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, PastQueries, PrometheusPast, narrowed, past_owners
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from tests.fakes.prometheus import START_S, matrix, success
+from tests.rig.played_http import Asked, Reply, played
 
 HOUR_S = 3600
 END_S = START_S + 50 * HOUR_S

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_cluster.played_http import Asked, Reply, played
 from recommender.base.errors import Misuse
 from recommender.base.records import ContainerKey, UsageSeries
 from recommender.sources import prometheus_usage
@@ -18,6 +17,7 @@ from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSe
 from recommender.sources.prometheus_usage import UsageQuery, join_block
 from tests.fakes.prometheus import START_S, SmallCluster, cores, matrix, memory_at, vector
 from tests.recommender.sources.as_series import series_of
+from tests.rig.played_http import Asked, Reply, played
 
 END_S = START_S + 100 * 15
 ALWAYS = (0.0, 1e12)

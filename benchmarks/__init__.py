@@ -1,0 +1,1 @@
+"""What Phasewise is measured by; `scripts/bench_*` are its commands."""

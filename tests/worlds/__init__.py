@@ -1,0 +1,1 @@
+"""Simulated clusters, nodes and workloads, for tests and benchmarks."""
