@@ -1,6 +1,6 @@
 """Simulated hours with Phasewise and with the default recommender, side by side: Phasewise does no more harm.
 
-The updater and the kubelet are simulated (`harm_bench.simulated`); evictions, kills and recommendations are compared.
+The updater and the kubelet are simulated (`tests.worlds.simulated`); evictions, kills and recommendations are compared.
 Several workloads share one cluster, each in its own namespace: a round takes about as long for eight as for one.
 """
 

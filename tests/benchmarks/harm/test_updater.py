@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.base.records import MEMORY, ContainerPolicy
-from tests.benchmarks.harm_bench.worked import (
+from tests.benchmarks.harm.worked import (
     GIB,
     HAS,
     MIB,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.base.records import CPU, MEMORY, Amounts, ContainerPolicy
-from tests.benchmarks.harm_bench.worked import (
+from tests.benchmarks.harm.worked import (
     DECLARED,
     GIB,
     HAS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.harm_bench.worked import GIB, MIDNIGHT_S, workload
+from tests.benchmarks.harm.worked import GIB, MIDNIGHT_S, workload
 from tests.worlds.simulated.cluster import Cluster, Metrics
 from tests.worlds.simulated.default import DefaultRecommender, labels_of
 from tests.worlds.simulated.pods import Kind, Workload
