@@ -73,7 +73,7 @@ def draw_arrivals(number: int, seed: int, within_s: float, prefix: str) -> list[
 
 
 def training_pod(coming: Arrival, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
-    """A pod for one node that runs `training.job` with further options."""
+    """A pod for one node that runs `tests.jobs.job` with further options."""
     kind = KINDS[coming.kind]
     command = [
         interpreter.path, "-m", "tests.jobs.job", "--class", kind.workload, "--run", str(coming.run),

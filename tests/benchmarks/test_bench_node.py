@@ -59,7 +59,7 @@ def test_the_same_seed_draws_the_same_jobs_which_differ_slightly() -> None:
 def test_a_job_reports_its_stages_in_order() -> None:
     plan = draw(1, seed=0, scale=0.02)[0]
     command = [sys.executable, "-m", "benchmarks.node.job", "--workload", "numpy", *plan.arguments()]
-    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=SCRIPTS.parent, capture_output=True, text=True, check=True)
     stages = re.findall("^stage=(.+)$", done.stdout, re.MULTILINE)
     assert stages == ["import", "load", "preprocess", *["train", "evaluate"] * 2, "export", "end"]
     assert set(SCRIPTED) == set(stages) - {"end"}

@@ -90,7 +90,7 @@ def test_a_job_that_is_terminated_repeatedly_completes(tmp_path: Path) -> None:
 
 def test_a_scikit_learn_job_refuses_a_checkpoint(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.jobs.job", "--class", "text-sklearn", "--checkpoint", str(tmp_path / "c")]
-    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=SCRIPTS.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "scikit-learn" in done.stderr
 
@@ -100,7 +100,7 @@ def test_a_job_prints_the_mean_loss_of_the_last_seconds(
 ) -> None:
     """What the recommender reads in logs: `step=4 loss=0.3`."""
     job, clock_s = Job(RUN, tmp_path), [100.0]
-    monkeypatch.setattr("training.stages.time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr("tests.jobs.stages.time.monotonic", lambda: clock_s[0])
     job._logged_at = clock_s[0]
     with caplog.at_level("INFO"):
         for loss in (0.5, 0.25, 0.75, 0.5, 9.0):

@@ -224,5 +224,5 @@ def recipes() -> dict[str, Recipe]:
 
 
 def run(job: Job) -> None:
-    """Run a job; `training.job` sets the number of threads in the environment before JAX is loaded."""
+    """Run a job; `tests.jobs.job` sets the number of threads in the environment before JAX is loaded."""
     run_recipe(recipes()[job.run.workload], job)

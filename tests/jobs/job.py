@@ -1,4 +1,4 @@
-"""Run one training job: `python -m training.job --class lstm-torch --run 3`."""
+"""Run one training job: `python -m tests.jobs.job --class lstm-torch --run 3`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_job(run: Run, folder: Path, progress_path: Path | None = None, checkpoin
         signal.signal(signal.SIGTERM, lambda *_: setattr(job, "stop_requested", True))
     framework = workload_named(run.workload).framework
     job.stage("import")
-    importlib.import_module(f"training.{framework}_jobs").run(job)
+    importlib.import_module(f"tests.jobs.{framework}_jobs").run(job)
     job.stage("end")
 
 
