@@ -1,7 +1,7 @@
 """One training job with the stages of a real one: waits take fixed time, work on the CPU is a fixed amount.
 
-`python -m benchmarks.node.job --workload torch --seed 1`. It imports NumPy and, for `torch`, PyTorch, and little else, as
-imports are part of the measurement. It prints each stage as it begins: `stage=load`.
+`python -m benchmarks.node.job --workload torch --seed 1`. It imports NumPy and, for `torch`, PyTorch, and little else,
+as imports are part of the measurement. It prints each stage as it begins: `stage=load`.
 """
 
 from __future__ import annotations
