@@ -18,17 +18,6 @@ from extender.cli.main import cli
 ROOT = Path(__file__).parents[2]
 
 
-def options_of(command: click.Command, path: str) -> Iterator[tuple[str, click.Option]]:
-    """(command, option) of a command and those below it."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from options_of(below, f"{path} {name}")
-    yield from ((path, option) for option in command.params if isinstance(option, click.Option))
-
-
 @cache
 def marked() -> set[tuple[str, str]]:
     """(command, option) of the marks of all tests."""
@@ -43,7 +32,24 @@ def marked() -> set[tuple[str, str]]:
     return found
 
 
-OPTIONS = list(options_of(cli, "phasewise"))
+def commands_of(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """(path, command) of a command and those below it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands_of(below, f"{path} {name}")
+
+
+ALL_COMMANDS = dict(commands_of(cli, "phasewise"))
+OPTIONS = [
+    (path, option)
+    for path, command in ALL_COMMANDS.items()
+    for option in command.params
+    if isinstance(option, click.Option)
+]
 ALL = sorted((command, option.opts[0]) for command, option in OPTIONS)
 
 
@@ -54,6 +60,12 @@ def test_each_option_is_named_by_a_test(command: str, option: str) -> None:
 
 def test_no_test_names_an_option_that_does_not_exist() -> None:
     assert marked() <= set(ALL)
+
+
+@pytest.mark.parametrize("path", ALL_COMMANDS)
+def test_every_command_and_option_has_help(path: str) -> None:
+    assert ALL_COMMANDS[path].help
+    assert [option.name for command, option in OPTIONS if command == path and not option.help] == []
 
 
 @pytest.mark.parametrize("text", ["nan", "inf"])

@@ -15,7 +15,7 @@ import pytest
 from recommender import __version__
 from recommender.base.errors import BadInput
 from recommender.cli.common import run
-from recommender.cli.main import COMMANDS, cli
+from recommender.cli.main import COMMANDS
 from tests.fakes.command_line import CommandResult
 
 Phasewise = Callable[..., CommandResult]
@@ -38,25 +38,6 @@ def test_every_command_has_a_help_page(phasewise: Phasewise, command: tuple[str,
     ended = phasewise(*command, "--help")
     assert ended.code == 0
     assert "Usage: phasewise" in ended.out
-
-
-def walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
-    if not isinstance(command, click.Group):
-        return [(path, command)]
-    context = click.Context(command)
-    found = []
-    for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        assert inner is not None
-        found += walk(inner, (*path, name))
-    return found
-
-
-@pytest.mark.parametrize(("path", "command"), [pytest.param(p, c, id=" ".join(p)) for p, c in walk(cli)])
-def test_every_option_has_help(path: tuple[str, ...], command: click.Command) -> None:
-    assert command.help, f"{path} has no help"
-    for parameter in command.params:
-        assert not isinstance(parameter, click.Option) or parameter.help, f"{path}: {parameter.name} has no help"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
