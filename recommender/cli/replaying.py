@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 import click
+import orjson
 
 from recommender.base.cycle import MAX_CYCLE_SAMPLES
 from recommender.base.errors import Misuse, NotEnoughData
@@ -30,7 +31,7 @@ from recommender.cli.common import (
     say,
 )
 from recommender.cli.grouped import grouped
-from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
+from recommender.cli.simulated_cluster import AS_INSTALLED, ClusterOptions, runs_ended_before, simulated_policies
 from recommender.learning import model as models
 from recommender.learning.model import BUNDLED, PhaseModel
 from recommender.learning.training import CrossFit, TrainingOptions, cross_fit
@@ -47,8 +48,8 @@ from recommender.replaying.planning import (
 )
 from recommender.replaying.replay import replay
 from recommender.simulate.flowcon import LOSS
-from recommender.simulate.judging import ReplayOptions
-from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
+from recommender.simulate.judging import ReplayOptions, interval_s
+from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster, learn_classes
 from recommender.simulate.workloads import workload_advice
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
@@ -126,11 +127,14 @@ def replay_source(source: Sequence[Path], data: DataOptions, cluster: ClusterOpt
     """Replay files, the bundled recordings without any."""
     with ExitStack() as stack:
         history_files, model_name, cycle_s = data.history, data.model_name, data.cycle_s
+        learned: Mapping[str, str] = {}
         if bundled := not source:
             folder = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
             # These training runs were recorded at the same time as SOURCE, and count as earlier nevertheless.
             source, history_files = (folder / "replay.parquet",), data.history or (folder / "fit.parquet",)
             model_name = model_name or BUNDLED
+            if model_name == BUNDLED and not data.history:
+                learned = orjson.loads((folder / "classes.json").read_bytes())
         model = None if model_name is None else models.load(model_name)
         if bundled and model is not None and cycle_s is None and data.cycle_samples is None:
             cycle_s = model.facts.get("cycle_s")  # the recordings last minutes at one sample a second
@@ -152,8 +156,9 @@ def replay_source(source: Sequence[Path], data: DataOptions, cluster: ClusterOpt
         earlier, history_notes = _earlier_runs(series, history_files, reading, progress, check_times=check_times)
         rules, engine = cluster.cluster_rules(bundled=bundled), cluster.engine_options(bundled=bundled)
         make_cluster = partial(
-            Cluster, planner.model_for, options, rules, engine=engine, history=earlier, explains=wanted.explains
-        )
+            Cluster, planner.model_for, options, rules,
+            engine=engine, history=earlier, learned=learned, explains=wanted.explains,
+        )  # fmt: skip
         played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
         model = planner.model if isinstance(planner.model, PhaseModel) else None
         seen = seen_in_training(model, series)
@@ -175,6 +180,19 @@ def replay_source(source: Sequence[Path], data: DataOptions, cluster: ClusterOpt
         notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *history_notes, *simulation_notes)
         notes += (*mismatch_notes(model, result.step_s, result.cycle_s), *result.notes)
         return Replayed(replace(result, notes=notes, workloads=workloads), planner.any_model(), series)
+
+
+def learn_bundled_classes() -> dict[str, str]:
+    """What the bundled `fit` runs teach of their classes, by name: the content of classes.json."""
+    model = models.load(BUNDLED)
+    features, lag, cycle_s = model.detector.features, model.detector.lag, float(model.facts["cycle_s"])
+    fit = resources.files("recommender.data") / "recordings" / "fit.parquet"
+    with resources.as_file(fit) as file, open_source((file,), ReadOptions(features=source_columns(features))) as opened:
+        history = list(opened)
+    rules, engine = AS_INSTALLED.cluster_rules(bundled=True), AS_INSTALLED.engine_options(bundled=True)
+    options, step_s = ReplayOptions(cycle_s=cycle_s, lag=lag), interval_s(history[0])
+    cluster = Cluster(lambda _: model, options, rules, step_s, engine, history)
+    return {key.name: state for key, state in sorted(learn_classes(cluster, model).states().items())}
 
 
 def _warn_of_size(cells: int) -> None:

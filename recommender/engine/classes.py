@@ -81,6 +81,10 @@ class Classes:
             self._learned_runs[key.namespace] += len(of_runs)
         self._used_s[key] = max(used_s, self._used_s.get(key, used_s))
 
+    def states(self) -> dict[WorkloadKey, str]:
+        """The state of each class with runs, as `load` takes it."""
+        return {key: _packed(self._taught(key)) for key in self._used_s}
+
     def runs(self, key: WorkloadKey, container: str) -> ClassRuns:
         """The runs of a container of a class; the caller may add to them."""
         of_class = self._known.setdefault(key, {})
@@ -173,7 +177,7 @@ class Classes:
         """Status of the profile of a class; None if it is to have none."""
         if key not in self._used_s:
             return None
-        runs = {name: known for name, known in sorted(self._known[key].items()) if len(known) or len(known.memory)}
+        runs = self._taught(key)
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         kept = max(map(len, runs.values()), default=0)
         demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
@@ -187,6 +191,9 @@ class Classes:
             ],
             "state": _packed(runs),
         }
+
+    def _taught(self, key: WorkloadKey) -> dict[str, ClassRuns]:
+        return {name: known for name, known in sorted(self._known[key].items()) if len(known) or len(known.memory)}
 
 
 def learn_finished_run(

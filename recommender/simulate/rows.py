@@ -13,6 +13,7 @@ from recommender.base.records import BoolArray, Played, Progress, UsageSeries, n
 from recommender.engine.classes import Classes
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH, BY_PAST, BY_USE, POLICIES
 from recommender.engine.fleet import DECIDED_BY
+from recommender.engine.keys import WorkloadKey
 from recommender.engine.options import Options
 from recommender.learning.model import PhaseModel
 from recommender.policies.experts import ALL_EXPERTS
@@ -46,7 +47,8 @@ class Cluster:
     """How the rows are played, in rounds of `step_s`.
 
     `model_for` returns the model of a container by name, required for `ENGINE_ROWS`. Classes learn from `history`:
-    earlier runs, not judged. With `explains` those rows give reasons, which takes a tenth longer.
+    earlier runs, not judged; unless `learned` has what these taught, as `Classes.states`. With `explains` those rows
+    give reasons, which takes a tenth longer.
     """
 
     model_for: Callable[[str], PhaseModel | None]
@@ -55,6 +57,7 @@ class Cluster:
     step_s: float
     engine: Options
     history: Sequence[UsageSeries] = ()
+    learned: Mapping[str, str] = field(default_factory=dict)
     explains: bool = False
 
 
@@ -118,21 +121,40 @@ def _outcomes(
     if name == FLOWCON:
         return play(traces, FlowConShares(traces, cluster.step_s), cluster.rules, cluster.step_s, advance)
     models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
-    classes, cycle_samples = Classes(), cluster.options.samples_per_cycle(cluster.step_s)
-
-    def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], *, explains: bool = False) -> Phasewise:
-        rules, step_s, options = cluster.rules, cluster.step_s, cluster.engine
-        return Phasewise(
-            of, models, rules, step_s, cycle_samples, options, classes, ENGINE_ROWS[name], explains=explains
-        )
-
-    if earlier := judgeable_traces(cluster.history, cluster.options):
-        learning = phasewise(earlier, models[:1] * len(earlier))
-        play(earlier, learning, cluster.rules, cluster.step_s)
-        found.problems.update(learning.problems)
-    row = phasewise(traces, models, explains=cluster.explains)
+    classes = learn_classes(cluster, models[0], ENGINE_ROWS[name], found.problems)
+    row = _engine(traces, models, cluster, classes, ENGINE_ROWS[name], explains=cluster.explains)
     outcomes = play(traces, row, cluster.rules, cluster.step_s, advance)
     if name == PHASEWISE:
         found.next_bytes.update(row.next_memory())
     found.problems.update(row.problems)
     return [replace(outcome, reasons=why) for outcome, why in zip(outcomes, row.reasons, strict=True)]
+
+
+def learn_classes(
+    cluster: Cluster, model: PhaseModel, experts: BoolArray = ALL_EXPERTS, problems: dict[str, str] | None = None
+) -> Classes:
+    """What the earlier runs of a cluster teach, under one model; failures are added to `problems`, by object."""
+    classes = Classes()
+    if cluster.learned:
+        for workload, state in cluster.learned.items():
+            classes.load(WorkloadKey("", workload), state, 0.0)
+    elif earlier := judgeable_traces(cluster.history, cluster.options):
+        learning = _engine(earlier, [model] * len(earlier), cluster, classes, experts)
+        play(earlier, learning, cluster.rules, cluster.step_s)
+        if problems is not None:
+            problems.update(learning.problems)
+    return classes
+
+
+def _engine(
+    traces: Sequence[Trace],
+    models: Sequence[PhaseModel],
+    cluster: Cluster,
+    classes: Classes,
+    experts: BoolArray,
+    *,
+    explains: bool = False,
+) -> Phasewise:
+    rules, step_s, options = cluster.rules, cluster.step_s, cluster.engine
+    cycle_samples = cluster.options.samples_per_cycle(step_s)
+    return Phasewise(traces, models, rules, step_s, cycle_samples, options, classes, experts, explains=explains)
