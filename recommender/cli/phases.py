@@ -80,9 +80,10 @@ def command(
         for note in (*opened.notes, *mismatch_notes(model, opened.step_s)):
             say(f"note: {note}")
     if traces is not None:
-        from recommender.plots.timelines import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
+        from recommender.plots.style import save  # noqa: PLC0415  matplotlib takes a second to import
+        from recommender.plots.timelines import traces_figure  # noqa: PLC0415
 
-        draw_traces(drawn[:MAX_TRACES], traces)
+        save(traces_figure(drawn[:MAX_TRACES]), traces)
     if variance is not None:
         from recommender.plots.timelines import draw_variance  # noqa: PLC0415
 

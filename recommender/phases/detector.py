@@ -17,7 +17,7 @@ from recommender.base.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntAr
 from recommender.kernels.track import USAGE_FLOORS
 from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
-from recommender.phases.features import feature_matrix
+from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
 
 CANDIDATE_PHASES = tuple(range(3, 13))
@@ -31,6 +31,9 @@ MIN_CONTAINERS_TO_HOLD_OUT = 4  # with fewer containers, single codes are held o
 MAX_SQUARED_LENGTH = 1000.0
 """Of a training window; its values are clipped. A rare spike of otherwise steady use is hundreds of standard deviations
 high, and gradient descent diverges beyond 2 / learning rate, which is 2000."""
+
+LEAST_SCALE = dict.fromkeys(USAGE_FEATURES, 0.25)
+"""Of features in log2: where all usage stays within a fifth, differences are noise, and make no phases."""
 
 MAX_CLUSTERED_CODES = 20_000  # maximum number of windows for k-means; more only take longer
 
@@ -162,6 +165,7 @@ def fit_detector(
     if not np.isfinite(stacked).all(axis=1).any():
         raise NotEnoughData("no sample has all features. Check the columns named by --features.")
     mean, scale = column_moments(stacked)
+    scale = np.maximum(scale, [LEAST_SCALE.get(name, 0.0) for name in options.features])
     rng = np.random.default_rng(options.seed)
     values, segments = _training_windows(matrices, mean, scale, options, rng)
     encoder = ConditionalRBM(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -57,8 +58,8 @@ def draw_timeline(timeline: Timeline, path: str | Path) -> None:
         save(figure, path)
 
 
-def draw_traces(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path) -> None:
-    """Draw one row per container, CPU beside memory, on a background of phases."""
+def traces_figure(traced: Sequence[tuple[UsageSeries, IntArray]]) -> Figure:
+    """One row per container, CPU beside memory, on a background of phases."""
     unit, label = _time_unit(series.timestamps for series, _ in traced)
     with rc_context(SETTINGS):
         figure = new_figure(0.9 + 1.5 * len(traced))
@@ -71,7 +72,7 @@ def draw_traces(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path
             axes.set_xlabel(label)
         handles = _phase_legend([labels for _, labels in traced])
         figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize=8.5)
-        save(figure, path)
+    return figure
 
 
 def draw_variance(traced: Sequence[tuple[UsageSeries, IntArray]], path: str | Path) -> None:

@@ -58,5 +58,10 @@ LEVELS = {
         ("pages", ("dashboard",)),
         ("entry points", ("cli", "__main__")),
     ],
+    "phasewise": [
+        ("input", ("frames",)),
+        ("phases", ("estimator",)),
+        ("replay", ("replay",)),
+    ],
 }
 """Lowest level first. A folder is one unit with free imports inside, unless it has a table of its own."""

@@ -118,8 +118,9 @@ def test_kernels_import_only_numeric_libraries(package: str) -> None:
     assert list(non_numeric_imports(package)) == []
 
 
-def test_the_recommender_never_imports_the_extender() -> None:
-    for _, file in modules("recommender"):
+@pytest.mark.parametrize("package", ["recommender", "phasewise"])
+def test_the_recommender_and_its_python_interface_never_import_the_extender(package: str) -> None:
+    for _, file in modules(package):
         assert not any(name.split(".")[0] == "extender" for name in imported(file)), file
 
 

@@ -56,6 +56,19 @@ LOAD, COMPUTE = 12, 32
 """First samples of the stages."""
 
 
+def test_noise_of_memory_that_never_changes_is_no_phase() -> None:
+    """Standardised to a variance of one it would weigh as much as CPU that changes twentyfold."""
+    rng = np.random.default_rng(0)
+    cpu = np.repeat([0.1, 2.0, 0.1, 2.0], 20)
+    usage = [np.column_stack([cpu, np.full(80, 2e9)]) * rng.normal(1.0, 0.01, (80, 2)) for _ in range(6)]
+    series = [UsageSeries(str(n), np.arange(80, dtype=np.int64) * 15, 15.0, one) for n, one in enumerate(usage)]
+    detector, _ = fit_detector(series, DetectorOptions(USAGE_FEATURES, phases=3), cycle_samples=10)
+    for one in series:
+        waits, computes = detector.trace(one)[44:60], detector.trace(one)[24:40]
+        assert len(set(waits)) == len(set(computes)) == 1
+        assert waits[0] != computes[0]
+
+
 def test_stages_of_an_unseen_job_get_phases_of_their_own(detector: PhaseDetector) -> None:
     labels = detector.trace(job(np.random.default_rng(99), "new"))
     assert len(set(labels[4:LOAD])) == 1
