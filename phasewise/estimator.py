@@ -26,7 +26,7 @@ MAX_TRACES = 6
 """Containers in one picture."""
 
 
-class PhaseModel(ClusterMixin, TransformerMixin, BaseEstimator):
+class PhaseModel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Phases of containers: a conditional RBM over windows of usage, k-means on its codes, and a graph of what follows.
 
     Parameters

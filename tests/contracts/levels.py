@@ -1,6 +1,10 @@
 """Import levels of modules, checked by a test and copied into the documentation."""
 
-LEVELS = {
+from collections.abc import Mapping, Sequence
+
+Levels = Sequence[tuple[str, Sequence[str]]]
+
+LEVELS: Mapping[str, Levels] = {
     "recommender": [
         ("base", ("base",)),
         ("kernels", ("kernels",)),
