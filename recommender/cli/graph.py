@@ -1,4 +1,4 @@
-"""`phasewise graph`: fit, score, explain and draw the graph of phase transitions."""
+"""`phasewise research graph`: fit, score, explain and draw the graph of phase transitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRAPH = click.argument("graph", metavar="GRAPH.json", type=FILE)
 JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON to this file; `-` is stdout.")
 
 DRAWN = (".png", ".dot", ".graphml")
-"""Suffixes of what `phasewise graph draw` writes."""
+"""Suffixes of what `phasewise research graph draw` writes."""
 
 SHOWN_PROTOTYPES = 20
 """Rows of the table; the paper counts 20 to 25 distinct paths. JSON has all."""
@@ -36,14 +36,14 @@ SHOWN_PROTOTYPES = 20
 def command() -> None:
     """Fit, score, explain and draw the graph of phase transitions.
 
-    SEQUENCES is a file of `phasewise phases`, or other Parquet or CSV (also .gz) with the columns container, step (or
-    timestamp) and phase, rows in any order. Only the order of the steps matters. The unknown phase -1 counts as the
-    phase before it.
+    SEQUENCES is a file of `phasewise research phases`, or other Parquet or CSV (also .gz) with the columns container,
+    step (or timestamp) and phase, rows in any order. Only the order of the steps matters. The unknown phase -1 counts
+    as the phase before it.
 
     \b
-      phasewise phases runs.parquet --model model -o phases.parquet
-      phasewise graph fit phases.parquet -o graph.json
-      phasewise graph draw graph.json -o graph.png
+      phasewise research phases runs.parquet --model model -o phases.parquet
+      phasewise research graph fit phases.parquet -o graph.json
+      phasewise research graph draw graph.json -o graph.png
     """
 
 
@@ -57,7 +57,7 @@ def fit(sequences: Path, output: Path) -> None:
     """
     if output.suffix.lower() in DRAWN:
         raise Misuse(
-            f"{output}: this is written as JSON. Name a .json file, and draw that with `phasewise graph draw`."
+            f"{output}: this is written as JSON. Name a .json file, and draw that with `phasewise research graph draw`."
         )
     refuse_overwriting((output,), (sequences,))
     graph = PhaseGraph.fit(_read(sequences))

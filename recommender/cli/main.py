@@ -25,11 +25,14 @@ COMMANDS = {
     ),
     "export": ("recommender.cli.export", "Export usage from Prometheus to a file for the other commands."),
     "train": ("recommender.cli.train", "Train a model of phases and their demand on recorded metrics."),
-    "phases": ("recommender.cli.phases", "Detect the phase of each sample."),
-    "graph": ("recommender.cli.graph", "Fit, score, explain and draw the graph of phase transitions."),
     "model": ("recommender.cli.model", "Show, split, import or publish a model."),
 }
 """Name -> (module, line of help). Modules are imported on use, so that --help is fast."""
+
+RESEARCH_COMMANDS = {
+    "phases": ("recommender.cli.phases", "Detect the phase of each sample."),
+    "graph": ("recommender.cli.graph", "Fit, score, explain and draw the graph of phase transitions."),
+}
 
 QUICK_START = f"""\
 Phasewise {__version__} learns the phases of training jobs and sets CPU and memory requests before each phase.
@@ -96,6 +99,9 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(QUICK_START, nl=False)
+
+
+cli.add_command(LazyGroup("research", lazy=RESEARCH_COMMANDS, help="Look into phases and how they follow one another."))
 
 
 @cli.command()

@@ -189,7 +189,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     scaler_mean, scaler_scale (visible)
 
     The columns of A and B are ordered by feature, then by time from the oldest sample. Other arrays in the file are
-    ignored. The model detects phases (`phasewise phases`) but has no demand and graph.
+    ignored. The model detects phases (`phasewise research phases`) but has no demand and graph.
     """
     model = models.import_parameters(parameters, comma_list(features))
     model.save(folder)

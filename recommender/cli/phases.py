@@ -1,4 +1,4 @@
-"""`phasewise phases`."""
+"""`phasewise research phases`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(
     """Detect the phase of each sample of SOURCE.
 
     Writes the columns container, timestamp (unix seconds) and phase, sorted by container and time, without rows for
-    gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
+    gaps. Phase -1 is unknown: a window far from all phases. `phasewise research graph` reads the file.
     """
     check_parquet_target(output)
     pictures = [path for path in (traces, variance) if path is not None]

@@ -97,7 +97,7 @@ def load(path: str | Path) -> PhaseGraph:
         return from_document(orjson.loads(Path(path).read_bytes()))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadArtifact(f"{path}: {reason}. Name a graph written by `phasewise graph fit`.") from error
+        raise BadArtifact(f"{path}: {reason}. Name a graph written by `phasewise research graph fit`.") from error
     except orjson.JSONDecodeError as error:
         raise BadArtifact(f"{path}: not JSON ({error}). It is truncated or damaged: fit the graph again.") from error
     except BadArtifact as error:

@@ -1,4 +1,4 @@
-"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise phases`."""
+"""Usage of containers over time on a background of phases, for `phasewise dry-run` and `phasewise research phases`."""
 
 from __future__ import annotations
 

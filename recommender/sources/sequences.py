@@ -1,4 +1,4 @@
-"""Read phase sequences, one phase per container and step, for `phasewise graph`."""
+"""Read phase sequences, one phase per container and step, for `phasewise research graph`."""
 
 from __future__ import annotations
 

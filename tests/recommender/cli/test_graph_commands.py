@@ -1,4 +1,4 @@
-"""`phasewise graph`: what the commands read, write and refuse."""
+"""`phasewise research graph`: what the commands read, write and refuse."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def small(tmp_path: Path) -> Path:
 @pytest.fixture
 def graph(tmp_path: Path, small: Path, phasewise: Phasewise) -> Path:
     output = tmp_path / "graph.json"
-    assert phasewise("graph", "fit", small, "-o", output).code == 0
+    assert phasewise("research", "graph", "fit", small, "-o", output).code == 0
     return output
 
 
-@pytest.mark.option("phasewise graph fit", "-o")
+@pytest.mark.option("phasewise research graph fit", "-o")
 def test_score_gives_top1_and_log_loss(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     output = tmp_path / "score.json"
-    assert phasewise("graph", "score", graph, small, "--json", output).code == 0
+    assert phasewise("research", "graph", "score", graph, small, "--json", output).code == 0
     result = json.loads(output.read_text())
     sequences = [runs_of(phases) for phases in SMALL.values()]
     expected = GraphPredictor(PhaseGraph.fit(sequences)).score(sequences)
@@ -64,32 +64,34 @@ def test_score_gives_top1_and_log_loss(graph: Path, small: Path, tmp_path: Path,
     assert (result["top1"], result["log_loss"]) == (expected.top1, expected.log_loss)
 
 
-@pytest.mark.option("phasewise graph score", "--json")
+@pytest.mark.option("phasewise research graph score", "--json")
 def test_score_writes_pure_json_to_standard_output(graph: Path, small: Path, phasewise: Phasewise) -> None:
-    assert json.loads(phasewise("graph", "score", graph, small, "--json", "-").out)["transitions"] == 12
+    assert json.loads(phasewise("research", "graph", "score", graph, small, "--json", "-").out)["transitions"] == 12
 
 
 def test_without_json_a_table_is_shown(graph: Path, small: Path, phasewise: Phasewise) -> None:
-    assert "log-loss" in phasewise("graph", "score", graph, small).out
-    shown = phasewise("graph", "prototypes", small).out
+    assert "log-loss" in phasewise("research", "graph", "score", graph, small).out
+    shown = phasewise("research", "graph", "prototypes", small).out
     assert "1 2 4 2 4 2 4" not in shown
     assert "1 (2 4)*" in shown
 
 
-@pytest.mark.option("phasewise graph explain", "--json")
+@pytest.mark.option("phasewise research graph explain", "--json")
 def test_explain_shows_what_comes_next_and_the_context_it_follows(
     graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise
 ) -> None:
-    shown = phasewise("graph", "explain", graph, small, "--container", "a").out
+    shown = phasewise("research", "graph", "explain", graph, small, "--container", "a").out
     assert "phase 0 for 3 samples" in shown
     assert "phase 3 1 back" in shown
-    explanation = json.loads(phasewise("graph", "explain", graph, small, "--container", "a", "--json", "-").out)
+    explanation = json.loads(
+        phasewise("research", "graph", "explain", graph, small, "--container", "a", "--json", "-").out
+    )
     assert max(explanation["next_phase"], key=explanation["next_phase"].get) == "2", "as after the zeros of b"
     new = _csv(tmp_path / "new.csv", ["x,0,1", "x,1,9"])
-    assert "a phase that the graph has never seen" in phasewise("graph", "explain", graph, new).out
+    assert "a phase that the graph has never seen" in phasewise("research", "graph", "explain", graph, new).out
 
 
-@pytest.mark.option("phasewise graph explain", "--container")
+@pytest.mark.option("phasewise research graph explain", "--container")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -100,7 +102,7 @@ def test_explain_shows_what_comes_next_and_the_context_it_follows(
 def test_explain_requires_a_container_that_the_file_has(
     options: tuple[str, ...], message: str, graph: Path, small: Path, phasewise: Phasewise
 ) -> None:
-    ended = phasewise("graph", "explain", graph, small, *options)
+    ended = phasewise("research", "graph", "explain", graph, small, *options)
     assert ended.code == 2
     assert message in " ".join(ended.err.split())
 
@@ -119,7 +121,7 @@ def test_the_same_rows_in_any_order_and_format_give_the_same_file(
     frame.astype({"phase": "float64"}).to_csv(tmp_path / "index.csv")
     for name in ("s.parquet", "phases", "s.csv.gz", "index.csv"):
         other = tmp_path / "other.json"
-        assert phasewise("graph", "fit", tmp_path / name, "-o", other).code == 0
+        assert phasewise("research", "graph", "fit", tmp_path / name, "-o", other).code == 0
         assert other.read_bytes() == graph.read_bytes(), name
 
 
@@ -135,14 +137,14 @@ def test_steps_order_the_samples_and_their_gaps_are_ignored(tmp_path: Path) -> N
     assert {name: phases.tolist() for name, phases in found.items()} == {"x": [1, 2, 2], "007": [3]}
 
 
-@pytest.mark.option("phasewise graph draw", "-o")
+@pytest.mark.option("phasewise research graph draw", "-o")
 def test_draw_writes_reproducible_png_dot_and_graphml(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     for ending, begins in ((".png", b"\x89PNG"), (".dot", b"digraph"), (".graphml", b"<graphml")):
         output = tmp_path / f"drawn{ending}"
-        assert phasewise("graph", "draw", graph, "-o", output).code == 0
+        assert phasewise("research", "graph", "draw", graph, "-o", output).code == 0
         assert output.read_bytes().startswith(begins)
         again = tmp_path / f"again{ending}"
-        assert phasewise("graph", "draw", graph, "-o", again).code == 0
+        assert phasewise("research", "graph", "draw", graph, "-o", again).code == 0
         assert again.read_bytes() == output.read_bytes()
     assert nx.read_graphml(tmp_path / "drawn.graphml").edges["1", "3"]["count"] == 2
 
@@ -151,7 +153,7 @@ def test_fit_refuses_to_write_json_under_the_name_of_a_picture(
     small: Path, tmp_path: Path, phasewise: Phasewise
 ) -> None:
     for suffix in (".graphml", ".dot", ".PNG"):
-        ended = phasewise("graph", "fit", small, "-o", tmp_path / f"graph{suffix}")
+        ended = phasewise("research", "graph", "fit", small, "-o", tmp_path / f"graph{suffix}")
         assert ended.code == 2
         assert "this is written as JSON" in ended.err
     assert list(tmp_path.iterdir()) == [small]
@@ -165,16 +167,16 @@ def test_no_command_overwrites_what_it_reads(graph: Path, small: Path, phasewise
         ("explain", graph, small, "--container", "a", "--json", graph),
         ("prototypes", small, "--json", small),
     ):
-        ended = phasewise("graph", *arguments)
+        ended = phasewise("research", "graph", *arguments)
         assert ended.code == 2
         assert "this command reads it" in ended.err
     assert (graph.read_bytes(), small.read_bytes()) == before
 
 
-@pytest.mark.option("phasewise graph prototypes", "--json")
+@pytest.mark.option("phasewise research graph prototypes", "--json")
 def test_prototypes_are_listed(small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     listed = tmp_path / "p.json"
-    assert phasewise("graph", "prototypes", small, "--json", listed).code == 0
+    assert phasewise("research", "graph", "prototypes", small, "--json", listed).code == 0
     result = json.loads(listed.read_text())
     assert result["executions"] == 4
     assert {(tuple(one["path"]), one["count"]) for one in result["prototypes"]} == {
@@ -188,9 +190,9 @@ def test_prototypes_are_listed(small: Path, tmp_path: Path, phasewise: Phasewise
 def test_a_single_phase_can_be_fitted_and_drawn_but_not_scored(tmp_path: Path, phasewise: Phasewise) -> None:
     one = _csv(tmp_path / "one.csv", ["x,0,2", "x,1,2"])
     output = tmp_path / "one.json"
-    assert phasewise("graph", "fit", one, "-o", output).code == 0
-    assert phasewise("graph", "draw", output, "-o", tmp_path / "one.png").code == 0
-    ended = phasewise("graph", "score", output, one, "--json", "-")
+    assert phasewise("research", "graph", "fit", one, "-o", output).code == 0
+    assert phasewise("research", "graph", "draw", output, "-o", tmp_path / "one.png").code == 0
+    ended = phasewise("research", "graph", "score", output, one, "--json", "-")
     assert ended.code == 2
     assert ended.out == ""
     assert "no transition to score" in ended.err
@@ -199,7 +201,7 @@ def test_a_single_phase_can_be_fitted_and_drawn_but_not_scored(tmp_path: Path, p
 def test_phases_unknown_to_the_graph_can_be_scored(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     strange = _csv(tmp_path / "strange.csv", ["x,0,8", "x,1,1", "x,2,9", "x,3,9", "x,4,0"])
     output = tmp_path / "score.json"
-    assert phasewise("graph", "score", graph, strange, "--json", output).code == 0
+    assert phasewise("research", "graph", "score", graph, strange, "--json", output).code == 0
     result = json.loads(output.read_text())
     assert result["transitions"] == 3
     assert np.isfinite(result["log_loss"])
@@ -240,7 +242,7 @@ def test_bad_sequences_exit_with_2_name_the_place_and_write_nothing(
     bad = tmp_path / "bad.csv"
     bad.write_text(header + rows, encoding="utf-8")
     output = tmp_path / "graph.json"
-    ended = phasewise("graph", "fit", bad, "-o", output)
+    ended = phasewise("research", "graph", "fit", bad, "-o", output)
     assert ended.code == 2
     error = ended.err
     assert "bad.csv" in error
@@ -272,7 +274,7 @@ def test_bad_files_exit_with_2_and_a_reason(tmp_path: Path, phasewise: Phasewise
         (tmp_path / "nowhere.csv", "no such file"),
         (tmp_path, "folder"),
     ):
-        ended = phasewise("graph", "prototypes", file)
+        ended = phasewise("research", "graph", "prototypes", file)
         assert (ended.code, message in ended.err) == (2, True), ended.err
 
 
@@ -292,5 +294,5 @@ def test_bad_graphs_and_outputs_exit_with_2(graph: Path, small: Path, tmp_path: 
         (["fit", small, "-o", tmp_path / "no" / "folder.json"], "folder"),
         (["fit", small], "-o"),
     ):
-        ended = phasewise("graph", *arguments)
+        ended = phasewise("research", "graph", *arguments)
         assert (ended.code, message in ended.err) == (2, True), ended.err

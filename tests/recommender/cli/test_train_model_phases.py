@@ -35,7 +35,7 @@ def test_the_published_parameters_give_the_published_phases(phasewise: Phasewise
     published = AI4DL / "reference_model.npz"
     assert phasewise("model", "import", published, "-o", tmp_path / "m", "--features", AI4DL_FEATURES).code == 0
     source, out = AI4DL / f"sample-{trace}.csv", tmp_path / "phases.parquet"
-    ended = phasewise("phases", source, "--model", tmp_path / "m", "-o", out, "--step", "none", *AI4DL_MAP)
+    ended = phasewise("research", "phases", source, "--model", tmp_path / "m", "-o", out, "--step", "none", *AI4DL_MAP)
     assert ended.code == 0, ended.err
     found = pd.read_parquet(out)
     assert list(found.columns) == ["container", "timestamp", "phase"]
@@ -84,7 +84,7 @@ def test_model_show_prints_the_name_of_a_folder_with_brackets(
 
 
 @pytest.mark.option("phasewise model split", "-o", "--phase", "--into")
-@pytest.mark.option("phasewise phases", "-o", "--model")
+@pytest.mark.option("phasewise research phases", "-o", "--model")
 @pytest.mark.long
 def test_a_split_appends_phase_numbers_and_keeps_the_others(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
@@ -94,8 +94,8 @@ def test_a_split_appends_phase_numbers_and_keeps_the_others(
     assert ended.code == 0, ended.err
     assert "3, 5" in ended.err
     before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
-    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", before).code == 0
-    assert phasewise("phases", runs_csv, "--model", split, "-o", after).code == 0
+    assert phasewise("research", "phases", runs_csv, "--model", model_folder, "-o", before).code == 0
+    assert phasewise("research", "phases", runs_csv, "--model", split, "-o", after).code == 0
     old, new = pd.read_parquet(before)["phase"], pd.read_parquet(after)["phase"]
     others = (old != 3) & (old >= 0)
     assert (new[others] == old[others]).all()
@@ -140,8 +140,13 @@ def test_phases_of_a_container_do_not_depend_on_other_containers(
     data = simulated(3, containers=4)
     data.to_parquet(tmp_path / "all.parquet")
     data[data["container"] == "job-02"].to_csv(tmp_path / "one.csv", index=False)
-    assert phasewise("phases", tmp_path / "all.parquet", "--model", model_folder, "-o", tmp_path / "a").code == 0
-    assert phasewise("phases", tmp_path / "one.csv", "--model", model_folder, "-o", tmp_path / "b").code == 0
+    assert (
+        phasewise("research", "phases", tmp_path / "all.parquet", "--model", model_folder, "-o", tmp_path / "a").code
+        == 0
+    )
+    assert (
+        phasewise("research", "phases", tmp_path / "one.csv", "--model", model_folder, "-o", tmp_path / "b").code == 0
+    )
     everything, one = pd.read_parquet(tmp_path / "a"), pd.read_parquet(tmp_path / "b")
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
@@ -150,17 +155,17 @@ def test_data_at_another_step_than_the_models_are_noted(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     options = ("--model", model_folder, "-o", tmp_path / "phases.parquet")
-    assert "trained at a step" not in phasewise("phases", runs_csv, *options).err
+    assert "trained at a step" not in phasewise("research", "phases", runs_csv, *options).err
     step_s = 2 * models.load(model_folder).facts["step_s"]
-    assert "trained at a step" in phasewise("phases", runs_csv, *options, "--step", f"{step_s:g}s").err
+    assert "trained at a step" in phasewise("research", "phases", runs_csv, *options, "--step", f"{step_s:g}s").err
 
 
 def test_graph_fit_reads_the_output_of_phases(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     phases = tmp_path / "phases.parquet"
-    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", phases).code == 0
-    ended = phasewise("graph", "fit", phases, "-o", tmp_path / "graph.json")
+    assert phasewise("research", "phases", runs_csv, "--model", model_folder, "-o", phases).code == 0
+    ended = phasewise("research", "graph", "fit", phases, "-o", tmp_path / "graph.json")
     assert ended.code == 0, ended.err
     assert "14 containers" in ended.err
 
@@ -169,7 +174,9 @@ def test_the_data_whose_phases_are_detected_are_not_overwritten(phasewise: Phase
     columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
     pq.write_table(pa.table(columns), tmp_path / "use.parquet")
     before = (tmp_path / "use.parquet").read_bytes()
-    ended = phasewise("phases", tmp_path / "use.parquet", "--model", "bundled", "-o", tmp_path / "use.parquet")
+    ended = phasewise(
+        "research", "phases", tmp_path / "use.parquet", "--model", "bundled", "-o", tmp_path / "use.parquet"
+    )
     assert (ended.code, (tmp_path / "use.parquet").read_bytes()) == (2, before)
     assert "use.parquet: this command reads it" in ended.err
 
@@ -177,16 +184,18 @@ def test_the_data_whose_phases_are_detected_are_not_overwritten(phasewise: Phase
 def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,,5\n15,a,,5\n")
     (tmp_path / "p.parquet").write_text("before")
-    ended = phasewise("phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet")
+    ended = phasewise(
+        "research", "phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet"
+    )
     assert ended.code == 2 and "no sample has both" in ended.err
     assert (tmp_path / "p.parquet").read_text() == "before"
 
 
-@pytest.mark.parametrize("command", [("phases", "--model", "bundled", "-o"), ("dry-run", "--decisions")])
+@pytest.mark.parametrize("command", [("research", "phases", "--model", "bundled", "-o"), ("dry-run", "--decisions")])
 def test_parquet_is_not_written_under_the_name_of_another_format(
     phasewise: Phasewise, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    ended = phasewise(command[0], tmp_path / "missing.csv", *command[1:], tmp_path / "out.csv")
+    ended = phasewise(*command, tmp_path / "out.csv", tmp_path / "missing.csv")
     assert ended.code == 2 and "Name a .parquet file" in ended.err
 
 
@@ -194,18 +203,21 @@ def test_a_picture_that_cannot_be_written_is_refused_before_phases_are_detected(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     output, picture = tmp_path / "p.parquet", tmp_path / "nowhere" / "t.png"
-    ended = phasewise("phases", runs_csv, "--model", model_folder, "-o", output, "--traces", picture)
+    ended = phasewise("research", "phases", runs_csv, "--model", model_folder, "-o", output, "--traces", picture)
     assert ended.code == 2 and "there is no folder" in ended.err
     assert not output.exists()
 
 
-@pytest.mark.option("phasewise phases", "--traces", "--variance")
+@pytest.mark.option("phasewise research phases", "--traces", "--variance")
 @pytest.mark.long
 def test_plots_of_traces_and_variance_are_written(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     pictures = ("--traces", tmp_path / "t.png", "--variance", tmp_path / "v.png")
-    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", tmp_path / "p.parquet", *pictures).code == 0
+    assert (
+        phasewise("research", "phases", runs_csv, "--model", model_folder, "-o", tmp_path / "p.parquet", *pictures).code
+        == 0
+    )
     for name in ("t.png", "v.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 

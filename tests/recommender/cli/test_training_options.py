@@ -67,14 +67,14 @@ def test_another_value_changes_the_training(
     assert [option for option, value in TRAIN_OPTIONS.items() if training_input(option, value) == default] == []
 
 
-@pytest.mark.option("phasewise phases", "--step", "--map")
+@pytest.mark.option("phasewise research phases", "--step", "--map")
 def test_step_and_map_change_the_samples_of_phases(
     phasewise: Phasewise, runs: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     phases = []
     for number, options in enumerate(((), ("--step", "30s"), ("--map", "cpu_cores=other"))):
         file = tmp_path / f"{number}.parquet"
-        assert phasewise("phases", runs, "--model", model_folder, "-o", file, *options).code == 0
+        assert phasewise("research", "phases", runs, "--model", model_folder, "-o", file, *options).code == 0
         phases.append(pd.read_parquet(file)["phase"].tolist())
     assert len(phases[1]) < len(phases[0]) == len(phases[2])
     assert phases[2] != phases[0]
