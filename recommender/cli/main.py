@@ -19,6 +19,9 @@ COMMANDS = {
     "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and violated?"),
     "recommender": ("recommender.cli.recommender", "Run the live VPA recommender."),
     "explain": ("recommender.cli.explain", "Show the phases and the forecast behind the recommendation of a VPA."),
+    "pause": ("recommender.cli.pause:pause", "Leave VPAs as they are until `phasewise resume`."),
+    "undo": ("recommender.cli.pause:undo", "Put back what owners declare, and pause."),
+    "resume": ("recommender.cli.pause:resume", "Let the recommender go on with paused VPAs."),
     "replay": (
         "recommender.cli.replay",
         "Rerun a recorded recommender, to reproduce its targets or try other options.",
@@ -49,7 +52,10 @@ Help for each command: phasewise COMMAND --help
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on first use: name -> (module, one line of help), as `COMMANDS`."""
+    """A group whose commands are imported on first use: name -> (module, one line of help), as `COMMANDS`.
+
+    The command is the module's `command`, or what a name after a colon says.
+    """
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -67,7 +73,8 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         drop_outdated()
         try:
-            command: click.Command = importlib.import_module(self._lazy[cmd_name][0]).command
+            module, _, name = self._lazy[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name or "command")
         except ModuleNotFoundError as error:
             raise _missing_library(cmd_name, error) from error
         return command

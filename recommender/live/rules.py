@@ -25,7 +25,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
     """
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
-    advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
+    advisory_only = observe_only or bool(vpa.pause) or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
     evictable = vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0)
     return Rules(
         applied=not advisory_only,

@@ -17,6 +17,12 @@ SHARES = "phasewise.dev/shares"
 
 SHARING_POLICIES = ("flowcon", "phasewise")
 
+PAUSE = "phasewise.dev/pause"
+"""Annotation: the recommender leaves the VPA's pods alone, and what it does so with is `KEEP` or `DECLARED`."""
+
+KEEP, DECLARED = "keep", "declared"
+"""What is published stays; or what the owner of the pods declares is published in its place."""
+
 REQUESTS_ONLY, REQUESTS_AND_LIMITS = "RequestsOnly", "RequestsAndLimits"
 """`controlledValues`: limits stay as declared, or keep their ratio to the requests."""
 
@@ -66,6 +72,12 @@ class Vpa:
     def resizes_in_place(self) -> bool:
         """Whether the updater resizes running pods in place, in one mode before it would evict them."""
         return self.update_mode in ("InPlace", "InPlaceOrRecreate")
+
+    @property
+    def pause(self) -> str:
+        """`KEEP` or `DECLARED`, empty where it is not paused. Any other value keeps, too: someone wanted it to stop."""
+        value = self.annotations.get(PAUSE, "")
+        return value if value in ("", DECLARED) else KEEP
 
     def policy_for(self, container: str) -> ContainerPolicy:
         """The first policy of this name, else the last `*` policy, else the default; nothing is merged."""

@@ -18,8 +18,8 @@ Json = dict[str, Any]
 
 BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
-LOW_CONFIDENCE, DISRUPTIVE, SCALED = "LowConfidence", "DisruptiveUpdates", "ScaledByUtilization"
-PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE, SCALED})
+LOW_CONFIDENCE, DISRUPTIVE, SCALED, PAUSED = "LowConfidence", "DisruptiveUpdates", "ScaledByUtilization", "Paused"
+PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE, SCALED, PAUSED})
 """Condition types that no other recommender sets, and so would never remove."""
 
 FETCHING = "FetchingHistory"

@@ -11,14 +11,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from recommender.base.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
+from recommender.base.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation, amounts_of
 from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.quantities import NOTHING
+from recommender.cluster.objects.vpa import DECLARED, KEEP, PAUSE
 from recommender.cluster.vpas.status import (
     DISRUPTIVE,
     LOW_CONFIDENCE,
+    PAUSED,
     SCALED,
     Condition,
     disruption_warning,
@@ -77,6 +79,12 @@ class WriterPool:
         for thread in threads:
             thread.join()
         return [(one, outcome.result) for one, outcome in outcomes]
+
+
+PAUSED_WORDS = {
+    KEEP: f"{PAUSE}: what is published stays until the annotation is removed",
+    DECLARED: f"{PAUSE}: what the owner declares is published until the annotation is removed",
+}
 
 
 class Status(NamedTuple):
@@ -153,10 +161,13 @@ class Publisher:
         vpa, selection = state.vpa, state.selection
         room = self._view.room(vpa, selection.pods)
         about_vpa = vpa.uid, vpa.generation, vpa.annotations, vpa.left_alone
-        signature: object = (*about_vpa, selection, room, [*state.targets.items()])
+        signature: object = (*about_vpa, selection, *(() if vpa.pause else (room, [*state.targets.items()])))
         if signature == state.published_signature and self._is_unchanged(state):
             return None
         limits = self._limits.within(vpa.key.namespace)
+        if vpa.pause:
+            entries = self._declared_entries(state) if vpa.pause == DECLARED else retained_entries(state, limits)
+            return Status(state, signature, (), entries, conditions_of(state, entries))
         wanted = _constrained(state, limits)
         needed = {each.container: self._needed(state, each.container) for each in wanted}
         most = self._nodes.limit(state, wanted, self._clock())
@@ -177,6 +188,24 @@ class Publisher:
         if any(pod.node and not pod.finished for pod in state.selection.pods):
             return used
         return amounts_of(np.fmax(used, state.selection.declared.get(container, NOTHING)))
+
+    def _declared_entries(self, state: VpaState) -> dict[str, ContainerRecommendation]:
+        """What the owner of the pods declares, of each container, as its recommendation; memory in use at least.
+
+        Pods that are resized in place go back to it; others keep what they have until they are created anew.
+        """
+        found = {}
+        for name, policy in state.vpa.controlling(state.selection.declared):
+            target = np.array(state.selection.declared[name])
+            if (group := state.groups.get(name)) is not None and not np.isnan(target[MEMORY]):
+                target[MEMORY] = max(target[MEMORY], self._engine.used(group)[MEMORY])
+            target[[resource not in policy.controlled for resource in RESOURCES]] = np.nan
+            running = [each.requests for pod in state.selection.pods if (each := pod.container(name)) is not None]
+            tolerated = [target, *(() if state.vpa.resizes_in_place else running)]
+            lower, upper = np.minimum(target, np.fmin.reduce(tolerated)), np.maximum(target, np.fmax.reduce(tolerated))
+            declared = amounts_of(target)
+            found[name] = ContainerRecommendation(name, declared, amounts_of(lower), amounts_of(upper), declared)
+        return found
 
     def _is_unchanged(self, state: VpaState) -> bool:
         """Whether the VPA is as it was when its status was written, apart from that status."""
@@ -217,7 +246,8 @@ def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, Contain
 
     Containers that the user excludes (mode Off, nothing controlled) or that the pods no longer have are dropped.
     """
-    present, published = state.selection.containers, recommendations_in(state.vpa.status, exclude=state.targets)
+    fresh = () if state.vpa.pause else state.targets
+    present, published = state.selection.containers, recommendations_in(state.vpa.status, exclude=fresh)
     kept = {name: entry for name, entry in published.items() if not present or name in present}
     limited = {name: constrain_again(entry, state.vpa.policy_for(name), limits) for name, entry in kept.items()}
     return {name: entry for name, entry in limited.items() if entry is not None}
@@ -238,6 +268,7 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
         "ConfigDeprecated": None,
         DISRUPTIVE: disruption_warning(state.vpa, pods),
         SCALED: Condition("True", "LeftAlone", state.vpa.left_alone) if state.vpa.left_alone else None,
+        PAUSED: Condition("True", "Annotation", PAUSED_WORDS[pause]) if (pause := state.vpa.pause) else None,
     }
 
 
@@ -279,8 +310,10 @@ def _shortages(engine: Engine) -> np.ndarray:
 
 
 def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
-    """Set the targets to safe values; False, and no change, where at least as much is already published."""
+    """Set the targets to safe values; False, and no change, where at least as much is already published, or paused."""
     changed = False
+    if state.vpa.pause:
+        return changed
     for name, group in state.groups.items():
         if (estimate := engine.safe_value(group, now_s)) is not None:
             state.targets[name] = Target(group, estimate, "the recommender was stopped", engine.published_target(group))

@@ -25,7 +25,7 @@ from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.resizability import GUARANTEED
-from recommender.cluster.objects.vpa import REQUESTS_ONLY
+from recommender.cluster.objects.vpa import KEEP, REQUESTS_ONLY
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance
@@ -93,7 +93,7 @@ class PendingPodResizer:
     def _resizes(self, state: VpaState) -> Iterable[Resize]:
         pending = state.selection.pending
         waiting = [pod for pod in pending if not (pod.node or pod.deleting or pod.resizability.queued)]
-        if not waiting or state.vpa.update_mode == "Off" or not self._is_in_charge(state):
+        if not waiting or state.vpa.update_mode == "Off" or state.vpa.pause == KEEP or not self._is_in_charge(state):
             return
         alone = all(pod.finished or pod.phase == PENDING for pod in state.selection.pods)
         for pod in waiting:

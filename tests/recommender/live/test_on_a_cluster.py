@@ -77,19 +77,18 @@ def run_plugin(cluster: Cluster, folder: Path, *command: str) -> str:
     return output_of("phasewise", *command)
 
 
-def test_the_real_updater_resizes_our_workload_in_place_and_its_profile_gives_the_reason(
+def test_the_real_updater_resizes_our_workload_and_back_when_told_and_its_profile_gives_the_reason(
     cluster: Cluster, team: str, ours: Server, tmp_path: Path
 ) -> None:
     (pod,) = running_pods(cluster, team, "resized")
 
-    def resized() -> dict[str, str]:
+    def cores() -> float:
         (now,) = running_pods(cluster, team, "resized")
         assert now.metadata.uid == pod.metadata.uid, "it was evicted, not resized"
-        requests_now = now.status.container_statuses[0].resources.requests
-        return requests_now if requests_now["cpu"] != "2" else {}
+        return parse_quantity(now.status.container_statuses[0].resources.requests["cpu"])
 
-    requests_now = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
-    assert 0.35 <= parse_quantity(requests_now["cpu"]) < 1.0
+    wait_until(lambda: cores() != 2.0, "the updater to resize the pod to what it uses", timeout_s=180)
+    assert 0.35 <= cores() < 1.0
     status = status_of(cluster, team, "resized")
     assert {c["type"]: c["status"] for c in status["conditions"]}["RecommendationProvided"] == "True"
     assert status["observedGeneration"] >= 1
@@ -99,6 +98,9 @@ def test_the_real_updater_resizes_our_workload_in_place_and_its_profile_gives_th
     assert profile["status"]["pods"][0]["uid"] == pod.metadata.uid
     assert not re.search("(?i)forbidden", ours.log.read_text()), "the rights of the manifests suffice"
     assert "for the coming cycle" in run_plugin(cluster, tmp_path, "explain", f"{team}/resized")
+
+    run_plugin(cluster, tmp_path, "undo", f"{team}/resized")
+    wait_until(lambda: cores() == 2.0, "the updater to resize the pod to what is declared", timeout_s=120)
 
     cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 
