@@ -34,6 +34,13 @@ ACCESS_OPTIONS = (
     _access("--ca-file", FILE, "CA certificates (PEM) to verify the server with. Default: those of the system."),
     _access("--certificate-file", FILE, "Client certificate (PEM)."),
     _access("--key-file", FILE, "Key of --certificate-file, if not in the same file."),
+    _option(
+        "--header headers",
+        str,
+        "A further header of all queries, such as the tenant of Mimir, Cortex or Thanos. Repeatable.",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+    ),
     _access("--insecure", bool, "Do not verify the server's certificate. Attackers may read the credentials."),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,16 @@ class Access:
     certificate_file: Path | None = None
     key_file: Path | None = None
     verify: bool = True
+    headers: tuple[str, ...] = ()
+    """Further headers as `NAME: VALUE`, such as the tenant of Mimir; no secrets, since others see arguments."""
 
     def __post_init__(self) -> None:
+        for header in self.headers:
+            name, _, value = (part.strip() for part in header.partition(":"))
+            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not value or not value.isprintable() or not value.isascii():
+                raise Misuse(f"--header {header!r}: write NAME: VALUE, such as 'X-Scope-OrgID: team-a'.")
+            if name.lower() in ("authorization", "cookie"):
+                raise Misuse(f"--header {name}: others see it among the processes. Use --bearer-token-file or --user.")
         if self.bearer_token_file is not None and self.user is not None:
             raise Misuse("--bearer-token-file and --user exclude each other: give the one that Prometheus needs.")
         if (self.user is None) != (self.password_file is None):
@@ -57,6 +66,11 @@ class Access:
             # Bytes, since requests encodes text as Latin-1.
             return HTTPBasicAuth(self.user.encode(), read_secret(self.password_file, "--password-file").encode())
         return None
+
+    def named_headers(self) -> dict[str, str]:
+        """The further headers of each request."""
+        parts = (header.partition(":") for header in self.headers)
+        return {name.strip(): value.strip() for name, _, value in parts}
 
     @property
     def trust(self) -> bool | str:

@@ -110,6 +110,7 @@ class PrometheusClient(ExitStack):
         self._warn, self._warned = warn, set[str]()
         self._sleep, self._clock = sleep, clock
         self._session = self.enter_context(requests.Session())
+        self._session.headers.update(self._access.named_headers())
 
     def instant(self, query: str, at_s: float) -> QueryResult:
         return self._query("query", {"query": query, "time": _timestamp(at_s)})

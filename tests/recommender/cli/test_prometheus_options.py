@@ -185,6 +185,20 @@ def test_credentials_are_sent(every_sender: Callable[[Played], Send], tmp_path: 
     assert len({next(iter(one)) for one in sent}) == 4
 
 
+@pytest.mark.option("phasewise export", "--header")
+@pytest.mark.option("phasewise recommender", "--header")
+@pytest.mark.option("phasewise recommend", "--header")
+@pytest.mark.option("phasewise dry-run", "--header")
+def test_the_tenant_is_sent_with_each_query(every_sender: Callable[[Played], Send]) -> None:
+    with played(cluster) as server:
+        send = every_sender(server)
+        tenants = [
+            {one.headers.get("X-Scope-OrgID", "") for one in send(*options)}
+            for options in ((), ("--header", "X-Scope-OrgID: team-a"), ("--header", "X-Scope-OrgID:team-b|team-c"))
+        ]
+    assert tenants == [{""}, {"team-a"}, {"team-b|team-c"}]
+
+
 @pytest.mark.option("phasewise export", "--ca-file", "--insecure", "--certificate-file", "--key-file")
 @pytest.mark.option("phasewise recommender", "--ca-file", "--insecure", "--certificate-file", "--key-file")
 @pytest.mark.option("phasewise recommend", "--ca-file", "--insecure", "--certificate-file", "--key-file")

@@ -292,6 +292,9 @@ HERE = Path(__file__)
         ({"key_file": HERE}, "--certificate-file"),
         ({"ca_file": HERE, "verify": False}, "--insecure"),
         ({"ca_file": HERE / "none"}, "--ca-file .*no such file"),
+        ({"headers": ("X-Scope-OrgID",)}, "write NAME: VALUE"),
+        ({"headers": ("X-Scope-OrgID: a\r\nX-Other: b",)}, "write NAME: VALUE"),
+        ({"headers": ("authorization: Bearer s3cret",)}, "--bearer-token-file"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
