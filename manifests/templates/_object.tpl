@@ -21,13 +21,20 @@
 {{- $pod := $spec.template.spec }}
 {{- $values := index $release.Values (trimPrefix "phasewise-" .object.metadata.name) }}
 {{- $_ := set $spec "replicas" $values.replicas }}
-{{- range $key := list "nodeSelector" "tolerations" }}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
 {{- with index $values $key }}{{ $_ := set $pod $key . }}{{ end }}
 {{- end }}
+{{- with $values.podAnnotations }}
+{{- $_ := set $spec.template.metadata "annotations" (mergeOverwrite (default dict $spec.template.metadata.annotations) .) }}
+{{- end }}
+{{- with $values.volumes }}{{ $_ := set $pod "volumes" (concat (default list $pod.volumes) .) }}{{ end }}
 {{- with $release.Values.imagePullSecrets }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end }}
 {{- range $container := $pod.containers }}
 {{- $values := index $release.Values $container.name }}
 {{- with $values.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with $values.volumeMounts }}
+{{- $_ := set $container "volumeMounts" (concat (default list $container.volumeMounts) .) }}
+{{- end }}
 {{- if eq $container.name "scheduler" }}
 {{- /* Distributions append suffixes to the version of Kubernetes: v1.36.2-gke.100. */ -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $release.Capabilities.KubeVersion.Version }}

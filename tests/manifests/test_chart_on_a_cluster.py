@@ -41,6 +41,17 @@ WRONG = {
 }
 
 
+PLACED: Json = {
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "priorityClassName": "important",
+    "podAnnotations": {"team": "ml"},
+    "volumes": [{"name": "token", "secret": {"secretName": "prometheus"}}],
+    "volumeMounts": [{"name": "token", "mountPath": "/token"}],
+}
+"""Where pods run, and what they get besides."""
+
+
 @pytest.fixture(scope="module")
 def helm(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Runs Helm with a home of its own; fails with its output."""
@@ -149,6 +160,7 @@ def test_values_reach_the_program_they_are_for(helm: Helm) -> None:
         "image": {"repository": "registry.example/phasewise", "tag": "1.2.3", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
         "webhook": {"replicas": 3, "args": ["--scheduler-name=other"], "nodeSelector": {"pool": "system"}},
+        "recommender": PLACED,
         "extender": {"enabled": True, "resources": {"requests": {"cpu": "1"}}},
     }
     documents = template(helm, "--set-json", json.dumps(values))
@@ -157,6 +169,12 @@ def test_values_reach_the_program_they_are_for(helm: Helm) -> None:
     assert {container["image"] for container in own_programs.values()} == {"registry.example/phasewise:1.2.3"}
     assert {container["imagePullPolicy"] for container in own_programs.values()} == {"Always"}
     webhook = by_name(documents)["Deployment", "phasewise-webhook"]["spec"]
+    recommender = by_name(documents)["Deployment", "phasewise-recommender"]["spec"]["template"]
+    for name in ("affinity", "topologySpreadConstraints", "priorityClassName"):
+        assert recommender["spec"][name] == PLACED[name]
+    assert recommender["metadata"]["annotations"]["team"] == "ml"
+    assert PLACED["volumes"][0] in recommender["spec"]["volumes"]
+    assert PLACED["volumeMounts"][0] in recommender["spec"]["containers"][0]["volumeMounts"]
     assert (webhook["replicas"], webhook["template"]["spec"]["nodeSelector"]) == (3, {"pool": "system"})
     assert webhook["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     assert options_of(programs["webhook"])["scheduler"] == "other"
