@@ -34,7 +34,7 @@ def detail(job: Job, history: History, now_s: float) -> Json:
         "model": job.profile.status.get("model", ""),
         "move": job.profile.move,
         "risks": [words for _, words in job.risks(now_s)],
-        "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in profile_entries.items()},
+        "why": {name: list(reasons(one, entries.get(name, {}), now_s)) for name, one in profile_entries.items()},
         "containers": [_row(one) for one in job.containers[:MAX_CONTAINERS]],
         "count": len(job.containers),
         "yaml": {

@@ -222,10 +222,11 @@ def _coming(entry: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> I
         try:
             at_s = max(now_s, parse_rfc3339_s(str(following["at"])))
             phase, chance = int(following["phase"]), float(following["probability"])
+            doing = following.get("doing") or f"phase {phase}"
         except (KeyError, ValueError, TypeError):
             return
         if at_s < until_s:
-            yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"phase {phase} ({chance:.0%})", ahead=True)
+            yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"{doing} ({chance:.0%})", ahead=True)
 
 
 def _demand(resource: int, entry: Mapping[str, Any], age_s: float, future_s: float) -> Iterator[tuple[float, float]]:

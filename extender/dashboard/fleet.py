@@ -72,7 +72,10 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
         "name": job.key.name,
         "mode": job.vpa.update_mode,
         "pods": len({one.key.pod for one in job.containers}),
-        **{what: str(status.get(what, "")) for what in ("phase", "next", "when", "confidence", "category", "why")},
+        **{
+            what: str(status.get(what, ""))
+            for what in ("phase", "doing", "next", "when", "confidence", "category", "why")
+        },
         "cpuCores": {what: pair[CPU] for what, pair in sums.items()},
         "memoryBytes": {what: pair[MEMORY] for what, pair in sums.items()},
         "saved": by_resource(job.saved(now_s)),

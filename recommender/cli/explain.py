@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.console import Console
 from recommender import __version__
 from recommender.base.errors import BadInput, Misuse
 from recommender.base.records import CPU, MEMORY
-from recommender.base.units import format_time
+from recommender.base.units import format_time, parse_rfc3339_s
 from recommender.cli.common import FILE, MOMENT
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
@@ -56,7 +57,8 @@ def command(vpa: str, as_json: bool, connect: Callable[..., Api], record: Path |
     if as_json:
         click.echo(orjson.dumps({"profile": profile, "vpa": status}, option=orjson.OPT_INDENT_2).decode())
     else:
-        Console().print(render_profile(vpa, profile, status))
+        now_s = time.time() if record is None else parse_rfc3339_s(profile["updated"])
+        Console().print(render_profile(vpa, profile, status, now_s))
 
 
 def _from_cluster(api: Api, namespace: str, name: str) -> tuple[Json, Json]:

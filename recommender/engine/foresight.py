@@ -49,6 +49,8 @@ OWN_PEAK = WINDOWS + len(MARGINS)
 DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
 
+WAITING_SHARE = 0.5
+"""Of the container's mean use: in a phase that uses less it waits for something else than the CPU."""
 
 MAY_BE_NAN, MAY_BE_NEGATIVE = ("asked", "lately"), "budget"
 """Kept arrays that are NaN before the first decision, and one that is below zero while changes are owed."""
@@ -202,13 +204,11 @@ class PhaseForesight:
         forecast, context = self._tables[table].forecast, self._context(slot)
         followers = forecast.followers[context[:2]]
         following = int(followers.argmax())
-        chance, visits = float(forecast.ends[context] * followers[following]), self.state.visits
-        needed = self._demand.needed_cores(
-            following, DEMAND_QUANTILE, visits.own_sum[slot, following], visits.own_samples[slot, following]
-        )
+        chance = float(forecast.ends[context] * followers[following])
+        needed = self._needed_cores(slot, following, DEMAND_QUANTILE)
         within_s = (self._lead_samples + 1) * self._step_s
         words = (
-            f"{chance:.0%} that {self._name(following)} starts within {within_s:.0f} s; "
+            f"{chance:.0%} that {self._name(slot, following)} starts within {within_s:.0f} s; "
             f"it needs {needed:.3g} cores in {DEMAND_QUANTILE * 10:.0f} of 10 samples"
         )
         return f"{words}; raised ahead of it" if self._raised_for(slot, needed) else words
@@ -239,8 +239,20 @@ class PhaseForesight:
         visits = self.state.visits
         return int(visits.before[slot]), int(visits.phase[slot]), int(bucket_of(np.maximum(visits.dwell[slot], 1)))
 
-    def _name(self, phase: int) -> str:
-        return f"phase {phase}" if phase < self._trained.n_phases - 1 else "an unknown phase"
+    def doing(self, slot: int, phase: int) -> str:
+        """What a container does in a phase, by its own use in it or else that of others: `waits on 0.1 cores`."""
+        state, cores = self.state.now, self._needed_cores(slot, phase, 0.5)
+        mean_cores = float(state.total[slot]) / max(1, int(state.samples[slot])) * FLOOR_CORES
+        return f"{'waits' if cores < WAITING_SHARE * mean_cores else 'computes'} on {cores:.2g} cores"
+
+    def _name(self, slot: int, phase: int) -> str:
+        known = phase < self._trained.n_phases - 1
+        return f"phase {phase} ({self.doing(slot, phase)})" if known else "an unknown phase"
+
+    def _needed_cores(self, slot: int, phase: int, share: float) -> float:
+        """CPU that covers this share of a container's samples in a phase."""
+        visits = self.state.visits
+        return self._demand.needed_cores(phase, share, visits.own_sum[slot, phase], visits.own_samples[slot, phase])
 
     def _raised_for(self, slot: int, cores: float) -> bool:
         """Whether the request is above its recent usage, and covers this demand."""

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from recommender.base.units import format_cpu, format_memory
+from recommender.base.units import format_cpu, format_duration, format_memory, parse_rfc3339_s
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.container_arrays import BY_EXPERIENCE, POLICIES
 from recommender.report.texts import printable
@@ -17,7 +17,7 @@ from recommender.report.texts import printable
 Json = Mapping[str, Any]
 
 
-def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
+def render_profile(name: str, profile: Json, vpa: Json, now_s: float) -> RenderableType:
     """Show phase, forecast, reasons, guard rails and moves, from the `status` of a PhaseProfile and of its VPA."""
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     since = f", as of {profile['updated']}" if "updated" in profile else ""
@@ -25,7 +25,7 @@ def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     parts += [_cell(f"{kind}: {text}") for kind, text in (*_conditions(vpa), *_conditions(profile))]
     parts += [_cell(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
-        parts.append(_container(container, published.get(container.get("name"), {})))
+        parts.append(_container(container, published.get(container.get("name"), {}), now_s))
     if pods := profile.get("pods"):
         parts.append(_pods(pods))
     return Group(*parts)
@@ -36,18 +36,34 @@ def _cell(text: str) -> Text:
     return Text(printable(text))
 
 
-def _container(container: Json, published: Json) -> Table:
+def _container(container: Json, published: Json, now_s: float) -> Table:
     table = Table(title=_cell(f"container {container.get('name')}"), show_header=False, title_justify="left")
-    for label, text in reasons(container, published):
+    for label, text in reasons(container, published, now_s):
         table.add_row(label, _cell(text))
     return table
 
 
-def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) of a container's decision, from its entries in the PhaseProfile and in the VPA."""
+def phase_words(entry: Json) -> str:
+    """A phase with what the container does in it: `phase 3 (waits on 0.1 cores)`."""
+    if entry["phase"] < 0:
+        return "unknown phase"
+    doing = f" ({entry['doing']})" if entry.get("doing") else ""
+    return f"phase {entry['phase']}{doing}"
+
+
+def when_words(at: object, now_s: float) -> str:
+    """When something expected at this time comes: `in 50s`, or `overdue by 20s`."""
+    try:
+        ahead_s = round(parse_rfc3339_s(str(at)) - now_s)
+    except ValueError:
+        return "at an unknown time"
+    return f"in {format_duration(ahead_s)}" if ahead_s > 0 else f"overdue by {format_duration(max(1, -ahead_s))}"
+
+
+def reasons(container: Json, published: Json, now_s: float) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) of a container's decision at a time, from its entries in the PhaseProfile and in the VPA."""
     if "phase" in container:
-        phase = container["phase"]
-        seen = "unknown phase" if phase < 0 else f"phase {phase}"
+        seen = phase_words(container)
         yield "present", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
     else:
         yield "present", "no phase: too few samples"
@@ -56,8 +72,8 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     others = (*POLICIES[BY_EXPERIENCE:], "histogram")  # which do not ask the graph
     unused = f"; CPU is decided by {policy} instead" if policy in others else ""
     for following in container.get("next", []):
-        words = f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
-        yield "expected", f"{words}{unused}"
+        when = when_words(following.get("at"), now_s)
+        yield "expected", f"{phase_words(following)}, {following['probability']:.0%}, {when}{unused}"
     if "forecastCpuCores" in why:
         forecast = f"{format_cpu(why['forecastCpuCores'])} cores, {format_memory(why['forecastMemoryBytes'])}"
         yield "forecast", f"{forecast} for the coming cycle"

@@ -216,6 +216,8 @@ def container_entry(name: str, why: Why, fleet: Fleet) -> Json:
         return entry
     slot = why.leading.slot
     entry["phase"] = int(fleet.arrays.phase[slot])
+    if entry["phase"] != UNKNOWN_PHASE:
+        entry["doing"] = fleet.foresight.doing(slot, entry["phase"])
     entry["since"] = format_time(float(fleet.arrays.since_cell[slot]) * fleet.step_s)
     entry["confidence"] = round(fleet.confidence(why.leading), 1)
     entry["next"] = _next(slot, fleet)
@@ -322,7 +324,12 @@ def _next(slot: int, fleet: Fleet) -> list[Json]:
     shares = chances[:-1].tolist()
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MAX_NEXT]
     return [
-        {"phase": phase, "probability": round(shares[phase], 2), "at": when}
+        {
+            "phase": phase,
+            "doing": fleet.foresight.doing(slot, phase),
+            "probability": round(shares[phase], 2),
+            "at": when,
+        }
         for phase in order
         if shares[phase] >= MIN_PROBABILITY
     ]
@@ -336,6 +343,7 @@ def _headline(name: str, containers: list[Json], why: Why) -> Json:
     if "phase" in entry:
         lines["phase"] = "unknown" if entry["phase"] == UNKNOWN_PHASE else str(entry["phase"])
         lines["since"], lines["confidence"] = entry["since"], f"{entry['confidence']:.0%}"
+        lines["doing"] = entry.get("doing", "")
     if entry.get("next"):
         first = entry["next"][0]
         lines["next"], lines["when"] = f"{first['phase']} ({first['probability']:.0%})", first["at"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_end
     chance, rest = explanation.split("%", 1)
     assert 20 <= int(chance) <= 60, "it ended in one of the nine samples after the thirty-first"
     before, needed = rest.split("it needs ")
-    assert before == f" that phase {BUSY} starts within 45 s; "
+    assert before == f" that phase {BUSY} ({plans.doing(0, BUSY)}) starts within 45 s; "
     assert 2.0 < float(needed.split()[0]) <= 3.1, "its one visit is shrunk towards the demand of others"
     assert "raised ahead of it" in explanation
 
@@ -88,8 +89,16 @@ def test_an_explanation_names_a_raise_only_while_there_is_one() -> None:
     plans, table = of_taught_class()
     feed(plans, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
     feed(plans, table, [CALM] * 15, [1.0] * 15)
-    assert plans.explain(0, table).startswith("0% that phase 1 starts within 45 s; it needs ")
+    assert re.match(r"0% that phase 1 \(.*\) starts within 45 s; it needs ", plans.explain(0, table))
     assert plans.explain(0, table).endswith(" cores in 9 of 10 samples")
+
+
+def test_a_phase_is_named_by_what_the_container_does_in_it() -> None:
+    plans, table = of_taught_class()
+    feed(plans, table, ([CALM] * 40 + [BUSY] * 8) * 20, ([0.1] * 40 + [3.0] * 8) * 20)
+    waiting, computing = plans.doing(0, CALM), plans.doing(0, BUSY)
+    assert waiting.startswith("waits on 0.1")
+    assert computing.startswith("computes on ") and 2.5 < float(computing.split()[2]) < 3.5
 
 
 @pytest.mark.parametrize(("lead_s", "within_s"), [(1.0, 30), (15.0, 30), (16.0, 45), (45.0, 60)])

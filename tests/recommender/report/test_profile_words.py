@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from recommender.report.profile_words import render_profile
+from recommender.base.units import parse_rfc3339_s
+from recommender.report.profile_words import render_profile, when_words
+
+NOW_S = parse_rfc3339_s("2026-11-21T09:59:10Z")
 
 
 def rendered(*pods: dict[str, Any], vpa: dict[str, Any] | None = None, **profile: Any) -> str:
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(render_profile("ns/job", {"pods": list(pods), **profile}, vpa or {}))
+        console.print(render_profile("ns/job", {"pods": list(pods), **profile}, vpa or {}, NOW_S))
     return captured.get()
 
 
@@ -66,18 +70,34 @@ def test_text_of_pod_owners_neither_controls_the_terminal_nor_breaks_the_table()
     }
     console = Console(width=160, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(render_profile(hostile, profile, {"conditions": [condition]}))
+        console.print(render_profile(hostile, profile, {"conditions": [condition]}, NOW_S))
     text = captured.get()
     assert text.count(r"[/x]\x1b[2J[bold]") == 12
     assert "\x1b[2J" not in text
 
 
 def test_a_next_phase_that_did_not_decide_is_shown_with_what_did() -> None:
-    following = [{"phase": 3, "probability": 0.6, "at": "2026-11-21T10:00:00Z"}]
+    following = [{"phase": 3, "doing": "waits on 0.1 cores", "probability": 0.6, "at": "2026-11-21T10:00:00Z"}]
 
     def expected(policy: str) -> str:
         text = rendered(containers=[{"name": "main", "next": following, "why": {"policy": policy}}])
         return next(line for line in text.splitlines() if "expected" in line)
 
-    assert "phase 3 (60%) about 2026-11-21T10:00:00Z; CPU is decided by own.past instead" in expected("own.past")
+    words = "phase 3 (waits on 0.1 cores), 60%, in 50s; CPU is decided by own.past instead"
+    assert words in expected("own.past")
     assert "decided" not in expected("phase.graph")
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("2026-11-21T10:00:00Z", "in 50s"),
+        ("2026-11-21T09:58:50Z", "overdue by 20s"),
+        ("2026-11-21T09:59:10Z", "overdue by 1s"),
+        ("2026-11-21T11:00:00Z", "in 1h50s"),
+        ("soon", "at an unknown time"),
+        (None, "at an unknown time"),
+    ],
+)
+def test_a_moment_that_has_passed_is_overdue(at: str | None, words: str) -> None:
+    assert when_words(at, NOW_S) == words
