@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.base.nodes import NodeUse
 from recommender.base.units import format_cpu, format_memory
 
 FloatArray = NDArray[np.float64]
@@ -75,6 +76,9 @@ UNKNOWN_PHASE = -1
 
 OOM_EXIT_CODE = 137
 """128 + SIGKILL: what the kubelet reports of a container that was OOM-killed, or killed for another reason."""
+
+SERVICE_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Rollout"})
+"""Controllers of pods that go on, and are replaced where they end."""
 
 VIOLATION_TOLERANCE = 1.05
 """A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
@@ -374,6 +378,7 @@ class ReplayResult:
     # The containers worth plotting: those with the largest savings, then those with the most harm.
     timelines: tuple[Timeline, ...] = ()
     workloads: tuple[WorkloadAdvice, ...] = ()  # those that save most first; empty if `phasewise` was not replayed
+    nodes: Mapping[str, NodeUse] = field(default_factory=dict)  # by row of the simulated cluster, if asked for
 
     def totals(self) -> dict[str, Tally]:
         """The tally of each policy summed over all containers."""

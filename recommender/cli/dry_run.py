@@ -11,10 +11,11 @@ import click
 
 from recommender import __version__
 from recommender.base.files import atomic_write_bytes, check_target, write_or_print
+from recommender.base.nodes import NodeType
 from recommender.cli.common import FILE, check_parquet_target, comma_list, shows, source_argument
 from recommender.cli.fetching import FETCH_OPTIONS, Fetch, make_fetch, usage_files
 from recommender.cli.grouped import grouped, settings_from, settings_of
-from recommender.cli.prices import HARM_OPTIONS, PRICE_OPTIONS
+from recommender.cli.prices import HARM_OPTIONS, NODE_OPTIONS, PRICE_OPTIONS, make_node_types
 from recommender.cli.replaying import DATA_OPTIONS, DataOptions, Replayed, Wanted, replay_source
 from recommender.cli.simulated_cluster import ClusterOptions
 from recommender.learning.model import PhaseModel
@@ -25,13 +26,13 @@ from recommender.report.figures import to_json, write_csv
 from recommender.report.summary import USUAL_PRICES, Prices, summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
-from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS
+from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, KRR, PHASEWISE, ROWS
 
 DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *POLICIES)))
 ALONE = [name for name in ENGINE_ROWS if name != PHASEWISE]
 POLICIES_HELP = (
     f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {', '.join(ALONE)} (what phasewise chooses from, alone), "
-    f"{FLOWCON} (needs a column {LOSS})."
+    f"{KRR} (requests as KRR recommends them), {FLOWCON} (needs a column {LOSS})."
 )
 
 _option = grouped()
@@ -56,13 +57,14 @@ def make_outputs(
 
 
 @shows(
-    "--prometheus", "--since", "-n", "--map", "--model", "--history", "--policies", "--html", "--json", "--cpu-price"
+    "--prometheus", "--since", "-n", "--map", "--model", "--history", "--policies", "--html", "--json", "--node-type"
 )
 @click.command("dry-run", context_settings={"show_default": True})
 @source_argument(required=False)
 @settings_of("data", DATA_OPTIONS, DataOptions)
 @_option("--policies", str, POLICIES_HELP)
 @settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
+@settings_of("nodes", NODE_OPTIONS, make_node_types)
 @settings_of("prices", (*PRICE_OPTIONS, *HARM_OPTIONS), Prices)
 @settings_of("fetch", FETCH_OPTIONS, make_fetch)
 @settings_from("cluster", ClusterOptions)
@@ -71,6 +73,7 @@ def command(
     data: DataOptions,
     policies: str | None,
     outputs: Outputs,
+    nodes: tuple[NodeType, ...],
     prices: Prices,
     fetch: Fetch,
     cluster: ClusterOptions,
@@ -86,7 +89,7 @@ def command(
     \b
       phasewise dry-run --html report.html
       phasewise dry-run --prometheus http://localhost:9090 --since 7d
-      phasewise dry-run export/ --cycle 5m --cpu-price 0.03 --memory-price 0.004
+      phasewise dry-run export/ --cycle 5m --node-type 16x64Gi@0.80
       phasewise dry-run export.csv --map cpu_cores=cpu:millicores --map memory_bytes=rss:MiB --json - | jq .policies
     """
     asked = comma_list(policies)
@@ -97,6 +100,7 @@ def command(
         timelines=8 if "page" in outputs or "plots" in outputs else 0,
         explains="page" in outputs,
         decisions=Path(outputs["decisions"]) if "decisions" in outputs else None,
+        node_types=nodes,
         outputs=tuple(outputs.values()),
     )
     with usage_files(source, fetch) as files:

@@ -11,18 +11,20 @@ import orjson
 
 from recommender.base.errors import NotEnoughData
 from recommender.base.files import write_or_print
+from recommender.base.nodes import NodeType
 from recommender.base.records import WorkloadAdvice
 from recommender.base.units import counted
 from recommender.cli.common import map_option, say, shows, source_argument
 from recommender.cli.fetching import FETCH_OPTIONS, FIND_OPTIONS, Fetch, make_fetch, usage_files
 from recommender.cli.grouped import grouped, settings_of
-from recommender.cli.prices import PRICE_OPTIONS
+from recommender.cli.prices import NODE_OPTIONS, PRICE_OPTIONS, make_node_types
 from recommender.cli.replaying import HISTORY_OPTION, MODEL_OPTION, DataOptions, Wanted, replay_source
 from recommender.cli.simulated_cluster import AS_INSTALLED
 from recommender.learning.model import BUNDLED
 from recommender.report.manifests import FORMATS, KINDS
+from recommender.report.nodes import node_figures, nodes_by_request
 from recommender.report.summary import USUAL_PRICES, Prices
-from recommender.report.terminal import report_console
+from recommender.report.terminal import node_table, report_console
 from recommender.report.workloads import figures, to_csv, workload_table
 from recommender.simulate.rows import PHASEWISE, STATIC
 from recommender.simulate.workloads import confidence
@@ -35,13 +37,23 @@ _option = grouped()
 
 
 @shows(
-    "--prometheus", "--since", "-n", "--workload", "-o", "--low-confidence", "--cpu-price", "--memory-price", "--map"
+    "--prometheus",
+    "--since",
+    "-n",
+    "--workload",
+    "-o",
+    "--low-confidence",
+    "--node-type",
+    "--cpu-price",
+    "--memory-price",
+    "--map",
 )
 @click.command("recommend", context_settings={"show_default": True})
 @source_argument(required=False)
 @_option("--workload workloads", str, "Only workloads of this name; may have * and ?. Repeatable.", multiple=True)
 @_option("-o --output output", click.Choice(OUTPUTS), "Format of the answer.", default="table")
 @_option("--low-confidence", bool, "Also write values backed by little (marked *) to manifests.")
+@settings_of("nodes", NODE_OPTIONS, make_node_types)
 @settings_of("prices", PRICE_OPTIONS, Prices)
 @settings_of("data", (MODEL_OPTION, map_option, HISTORY_OPTION), DataOptions)
 @settings_of("fetch", (*FETCH_OPTIONS, *FIND_OPTIONS), make_fetch)
@@ -50,6 +62,7 @@ def command(
     workloads: tuple[str, ...],
     output: str,
     low_confidence: bool,
+    nodes: tuple[NodeType, ...],
     prices: Prices,
     data: DataOptions,
     fetch: Fetch,
@@ -64,11 +77,12 @@ def command(
       phasewise recommend -n training
       phasewise recommend --prometheus http://localhost:9090 --since 14d -o wide
       phasewise recommend usage.csv -o yaml
+      phasewise recommend --node-type 16x64Gi@0.80
       phasewise recommend -o patch | kubectl apply --server-side --force-conflicts -f -
     """
     bundled = [str(path) for path in source] == [BUNDLED]
     with usage_files(() if bundled else source, fetch, finds=not bundled) as files:
-        replayed = replay_source(files, data, AS_INSTALLED, Wanted((STATIC, PHASEWISE)))
+        replayed = replay_source(files, data, AS_INSTALLED, Wanted((STATIC, PHASEWISE), node_types=nodes))
     advice = chosen(replayed.result.workloads, workloads)
     prices = prices if prices.any_given else USUAL_PRICES
     for note in replayed.result.notes:
@@ -78,9 +92,14 @@ def command(
         wide = output == "wide"
         console.width = max(console.width, WIDE) if wide else console.width
         console.print(workload_table(advice, prices, console.width, wide=wide))
+        if of_all := nodes_by_request(replayed.result.nodes):
+            console.print()
+            console.print(node_table(of_all))
     elif output == "json":
         rows = [figures(one, prices) for one in advice]
-        write_or_print("-", orjson.dumps({"schema": 1, "workloads": rows}, option=orjson.OPT_INDENT_2) + b"\n")
+        nodes_of_all = {name: node_figures(one) for name, one in nodes_by_request(replayed.result.nodes).items()}
+        report = {"schema": 1, "workloads": rows, "nodes": nodes_of_all}
+        write_or_print("-", orjson.dumps(report, option=orjson.OPT_INDENT_2) + b"\n")
     elif output == "csv":
         write_or_print("-", to_csv(advice, prices).encode())
     else:

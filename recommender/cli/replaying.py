@@ -17,7 +17,8 @@ import orjson
 
 from recommender.base.cycle import MAX_CYCLE_SAMPLES
 from recommender.base.errors import Misuse, NotEnoughData
-from recommender.base.records import Progress, ReplayResult, UsageSeries
+from recommender.base.nodes import NodeType, NodeUse
+from recommender.base.records import Played, Progress, ReplayResult, UsageSeries, WorkloadAdvice
 from recommender.base.units import format_memory
 from recommender.cli.common import (
     DURATION,
@@ -48,9 +49,10 @@ from recommender.replaying.planning import (
 )
 from recommender.replaying.replay import replay
 from recommender.simulate.flowcon import LOSS
-from recommender.simulate.judging import ReplayOptions, interval_s
-from recommender.simulate.rows import ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster, learn_classes
-from recommender.simulate.workloads import workload_advice
+from recommender.simulate.judging import ClusterRules, ReplayOptions, interval_s
+from recommender.simulate.nodes import nodes_needed
+from recommender.simulate.rows import ADVISED, ALL_ROWS, ENGINE_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster, learn_classes
+from recommender.simulate.workloads import played_as_advised, workload_advice
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
@@ -111,6 +113,7 @@ class Wanted:
     timelines: int = 0
     explains: bool = False
     decisions: Path | None = None
+    node_types: tuple[NodeType, ...] = ()
     outputs: tuple[str | Path, ...] = ()  # files to write, none of which may be among those read
 
 
@@ -177,9 +180,27 @@ def replay_source(source: Sequence[Path], data: DataOptions, cluster: ClusterOpt
             )
         of_ours = {name: rows[PHASEWISE] for name, rows in played.containers.items() if PHASEWISE in rows}
         workloads = workload_advice(series, of_ours, earlier, options, rules, played.next_bytes)
+        nodes = _nodes(series, played.containers, workloads, options, rules, wanted.node_types)
         notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *history_notes, *simulation_notes)
         notes += (*mismatch_notes(model, result.step_s, result.cycle_s), *result.notes)
-        return Replayed(replace(result, notes=notes, workloads=workloads), planner.any_model(), series)
+        return Replayed(replace(result, notes=notes, workloads=workloads, nodes=nodes), planner.any_model(), series)
+
+
+def _nodes(
+    series: Sequence[UsageSeries],
+    played: Mapping[str, Mapping[str, Played]],
+    workloads: Sequence[WorkloadAdvice],
+    options: ReplayOptions,
+    rules: ClusterRules,
+    types: Sequence[NodeType],
+) -> dict[str, NodeUse]:
+    """Nodes needed under each row of the simulated cluster, and with the requests advised; none without types."""
+    if not types:
+        return {}
+    advised = played_as_advised(series, workloads, options, rules)
+    rows = {name: {**of, **({ADVISED: advised[name]} if name in advised else {})} for name, of in played.items()}
+    names = dict.fromkeys(name for of in rows.values() for name in of)
+    return nodes_needed(series, rows, tuple(names), types)
 
 
 def learn_bundled_classes() -> dict[str, str]:

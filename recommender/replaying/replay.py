@@ -125,7 +125,7 @@ def replay(
 
 def _incomplete(name: str, containers: Sequence[str], of: int) -> str:
     """A note on a row that is left out."""
-    why = ", which declare no request" if name in ("static", "class.peak") else ""
+    why = ", which declare no request" if name in ("static", "class.peak", "krr") else ""
     return (
         f"{name} is left out: it has no allocation for {len(containers)} of {of} containers (the first is "
         f"{containers[0]!r}){why}."

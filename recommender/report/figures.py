@@ -11,6 +11,7 @@ import orjson
 
 from recommender.base.files import atomic_write
 from recommender.base.records import CPU, MEMORY, ReplayResult
+from recommender.report.nodes import node_figures
 from recommender.report.summary import USUAL_PRICES, PolicyTotals, Prices, Usage, outcome_of, outcomes_of
 from recommender.report.workloads import figures
 
@@ -32,9 +33,9 @@ def to_json(result: ReplayResult, prices: Prices = USUAL_PRICES) -> bytes:
 
     Stable keys: schema, step_s, cycle_s, containers, samples, model, workloads (as `recommend` has them), and per
     policy cpu, memory and resizes_per_container_hour; for policies of the simulated cluster also kills,
-    killed_run_share, lost_core_hours,
-    lost_gib_hours, net_saved_cpu and net_saved_memory. Further keys: left_out, notes, and per policy oracle, resizes
-    and each resource's slack, shortage and violations. An undefined ratio (nothing used, judged or declared) is null.
+    killed_run_share, lost_core_hours, lost_gib_hours, net_saved_cpu and net_saved_memory. Further keys: left_out,
+    notes, nodes (by policy, and for the requests advised, `new`), and per policy oracle, resizes and each resource's
+    slack, shortage and violations. An undefined ratio (nothing used, judged or declared) is null.
     """
     totals = outcomes_of(result)
     report = {
@@ -46,6 +47,7 @@ def to_json(result: ReplayResult, prices: Prices = USUAL_PRICES) -> bytes:
         "model": dict(result.model),
         "workloads": [figures(one, prices) for one in result.workloads],
         "policies": {name: _policy(outcome, name in result.oracles) for name, outcome in totals.items()},
+        "nodes": {name: node_figures(one) for name, one in result.nodes.items()},
         "left_out": [{"container": container, "reason": reason} for container, reason in result.left_out],
         "notes": list(result.notes),
     }

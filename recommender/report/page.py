@@ -16,6 +16,7 @@ import networkx as nx
 import orjson
 from markupsafe import Markup
 
+from recommender.base.nodes import NodeUse
 from recommender.base.records import ReplayResult, Timeline, WorkloadAdvice
 from recommender.base.units import counted
 from recommender.phases.graph import Run
@@ -23,6 +24,7 @@ from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
 from recommender.replaying.timelines import BASELINES
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
+from recommender.report.nodes import node_columns, node_figures, node_words, nodes_by_policy
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
@@ -91,6 +93,7 @@ def render_page(
         tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
         containers=_container_rows(summary) if summary else [],
         **_workloads(result.workloads, prices if prices is not None and prices.any_given else USUAL_PRICES),
+        **_nodes(nodes_by_policy(summary) if summary else {}),
         timelines=shown,
         graph=drawing,
         prototypes=[(one, path_steps(one.path)) for one in paths],
@@ -122,6 +125,19 @@ def _workloads(workloads: Sequence[WorkloadAdvice], prices: Prices) -> Mapping[s
         "workload_headers": [column.header.partition("\n")[::2] for column in COLUMNS],
         "workload_totals": totals_words(workloads, prices) if workloads else "",
         "workload_legend": legend(prices),
+    }
+
+
+def _nodes(nodes: Mapping[str, NodeUse]) -> Mapping[str, Any]:
+    """The table of nodes: headers, and for each row its name, and sort key and text of cells."""
+    columns = node_columns(nodes.values())
+    rows = {
+        name: [(node_figures(one)[column.key], column.cell(one)) for column in columns] for name, one in nodes.items()
+    }
+    return {
+        "nodes": rows,
+        "node_headers": [column.header.partition("\n")[::2] for column in columns],
+        "node_words": node_words(nodes),
     }
 
 

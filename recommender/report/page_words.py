@@ -21,6 +21,7 @@ POLICY_WORDS = {
     ),
     "vpa": "The default Vertical Pod Autoscaler's recommender, applied by the same updater.",
     "class.peak": "The largest peak of earlier runs of the workload plus 15 %, from the start of a run.",
+    "krr": "The recommendation of KRR (95th percentile of CPU, largest memory plus 15 %) when a pod begins, and daily.",
     "phase.graph": (
         "The forecast alone: the demand of the next cycle from the phase, its age, the phases before, the present "
         "level and earlier runs of the workload. Its margin aims at the target share of violations."

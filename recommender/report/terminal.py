@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recommender.base.nodes import NodeUse
 from recommender.base.records import CPU, MEMORY, ReplayResult
 from recommender.base.units import counted, format_duration
 from recommender.replaying.timelines import BASELINES
+from recommender.report.nodes import node_columns, node_words, nodes_by_policy
 from recommender.report.summary import (
     USUAL_PRICES,
     PolicyRow,
@@ -94,6 +96,9 @@ def render_table(
         console.print(table)
         console.print()
     console.print(_legend(summary))
+    if nodes := nodes_by_policy(summary):
+        console.print()
+        console.print(node_table(nodes))
     _print_remarks(result, console, written)
 
 
@@ -119,6 +124,15 @@ def _policy_tables(summary: Summary, width: int) -> list[Table]:
     if summary.prices.any_given and in_force:
         tables.append(_policy_table("In money", in_force, _MONEY_COLUMNS))
     return tables + [_policy_table("Research policies", of_papers, columns) for columns in groups if of_papers]
+
+
+def node_table(nodes: Mapping[str, NodeUse]) -> RenderableType:
+    """The nodes that each row needs, by name, and what the columns mean."""
+    columns = node_columns(nodes.values())
+    table = _table("Nodes", "\nrequests", (column.header for column in columns), min_width=5)
+    for name, one in nodes.items():
+        table.add_row(printable(name), *(column.cell(one) for column in columns))
+    return Group(table, *(Text(printable(line), "dim") for line in node_words(nodes)))
 
 
 def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Table:

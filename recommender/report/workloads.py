@@ -80,15 +80,15 @@ COLUMNS: Sequence[Column] = (
     Column("mem.\nnow", "now_memory_bytes", lambda one, _: amounts_words(one.now)[MEMORY], 0),
     Column("mem.\nnew", "recommended_memory_bytes", lambda one, _: amounts_words(one.recommended)[MEMORY], 0),
     Column("memory by\nphases", "highest_memory_bytes", lambda one, _: _range(one, MEMORY), 2),
-    Column("saved/\nmonth", "saved_a_month", lambda one, at: number(_or_none(money_a_month(one.saved, at))), 0),
+    Column("saved/\nmonth", "saved_a_month", lambda one, at: number(or_none(money_a_month(one.saved, at))), 0),
     Column(
         "by\nphases",
         "saved_by_phases_a_month",
-        lambda one, at: number(_or_none(money_a_month(one.saved_by_phases, at))),
+        lambda one, at: number(or_none(money_a_month(one.saved_by_phases, at))),
         2,
     ),
-    Column("cores\nsaved", "saved_cpu_cores", lambda one, _: number(_or_none(one.saved[CPU]))),
-    Column("GiB\nsaved", "saved_memory_bytes", lambda one, _: number(_or_none(one.saved[MEMORY] / BYTES_PER_GIB))),
+    Column("cores\nsaved", "saved_cpu_cores", lambda one, _: number(or_none(one.saved[CPU]))),
+    Column("GiB\nsaved", "saved_memory_bytes", lambda one, _: number(or_none(one.saved[MEMORY] / BYTES_PER_GIB))),
     Column("time\nshort", "short_share", lambda one, _: percent(one.short_share).replace(" ", "")),
     Column("killed", "kill_chance_bound", lambda one, _: kill_words(one)),
     Column("backed\nby", "runs", lambda one, _: evidence_words(one), 2),
@@ -96,7 +96,7 @@ COLUMNS: Sequence[Column] = (
 )
 
 
-def _or_none(value: float) -> float | None:
+def or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
@@ -172,12 +172,12 @@ def figures(advice: WorkloadAdvice, prices: Prices) -> dict[str, Any]:
         "container": advice.container,
         "owner": advice.owner,
         **{
-            f"{name}_{unit}": _or_none(amounts[at])
+            f"{name}_{unit}": or_none(amounts[at])
             for name, amounts in pairs.items()
             for at, unit in ((CPU, "cpu_cores"), (MEMORY, "memory_bytes"))
         },
-        "saved_a_month": _or_none(money_a_month(advice.saved, prices)),
-        "saved_by_phases_a_month": _or_none(money_a_month(advice.saved_by_phases, prices)),
+        "saved_a_month": or_none(money_a_month(advice.saved, prices)),
+        "saved_by_phases_a_month": or_none(money_a_month(advice.saved_by_phases, prices)),
         "short_share": advice.short_share,
         "killed_runs": advice.killed_runs,
         "kill_chance_bound": advice.kill_chance if advice.lowers_memory else None,

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.base.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
+from recommender.base.records import (
+    CPU,
+    MARKS,
+    MEMORY,
+    Amounts,
+    FloatArray,
+    IntArray,
+    Played,
+    UsageSeries,
+    amounts_of,
+)
 from recommender.kernels.tally import ROUNDING, after_kill
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, SimulatedRun
@@ -84,7 +94,7 @@ def evaluate(trace: Trace, outcome: SimulatedRun, rules: ClusterRules) -> Played
 def as_declared(trace: Trace) -> SimulatedRun:
     """The declared allocations of a container."""
     judged = judged_samples(trace)
-    return _changes(judged, trace.declared[judged])
+    return changes(judged, trace.declared[judged])
 
 
 def with_kills(trace: Trace, outcome: SimulatedRun, rules: ClusterRules) -> SimulatedRun:
@@ -100,7 +110,7 @@ def with_kills(trace: Trace, outcome: SimulatedRun, rules: ClusterRules) -> Simu
             killed_s.append(float(trace.series.timestamps[judged[row]]))
             had_bytes = after_kill(had_bytes)
             has[row + 1 :, MEMORY] = np.maximum(has[row + 1 :, MEMORY], had_bytes)
-    raised = _changes(judged, has)
+    raised = changes(judged, has)
     raised.marks["killed"] = killed_s
     return raised
 
@@ -120,9 +130,13 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
         if len(peaks) < PEAK_RUNS:
             found.append(as_declared(trace))
             continue
-        cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
-        found.append(SimulatedRun([int(judged_samples(trace)[0])], [(cpu_cores, memory_bytes)]))
+        found.append(fixed(trace, amounts_of(np.max(peaks, axis=0) * PEAK_MARGIN)))
     return found
+
+
+def fixed(trace: Trace, amounts: Amounts) -> SimulatedRun:
+    """The same allocation for the whole run."""
+    return SimulatedRun([int(judged_samples(trace)[0])], [amounts])
 
 
 def judged_samples(trace: Trace) -> IntArray:
@@ -131,7 +145,7 @@ def judged_samples(trace: Trace) -> IntArray:
     return samples[samples >= trace.first]
 
 
-def _changes(judged: IntArray, amounts: FloatArray) -> SimulatedRun:
+def changes(judged: IntArray, amounts: FloatArray) -> SimulatedRun:
     """The allocations of a container from those at its judged samples, float64 (m, 2)."""
     changed = np.append(True, (np.diff(amounts, axis=0) != 0.0).any(axis=1))
     return SimulatedRun(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])

@@ -22,20 +22,22 @@ from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
 from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.judging import ClusterRules, ReplayOptions
+from recommender.simulate.krr import krr
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import as_declared, class_peaks, evaluate, judgeable_traces, play, with_kills
 
 STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
-FLOWCON = "flowcon"
+FLOWCON, KRR = "flowcon", "krr"
+ADVISED = "new"  # nodes only: the request that each workload is advised
 ENGINE_ROWS: Mapping[str, BoolArray] = {
     PHASEWISE: ALL_EXPERTS,
     **{POLICIES[by]: np.isin(DECIDED_BY, by) for by in (BY_CLASS, BY_GRAPH, BY_PAST, BY_USE)},
 }
 """Rows of the engine, and the experts that may decide in each. They need a model."""
 
-ALL_ROWS = (*ROWS, *POLICIES[BY_USE:], FLOWCON)
-"""With those that are played only on request: each expert alone, and one that needs recorded losses."""
+ALL_ROWS = (*ROWS, *POLICIES[BY_USE:], KRR, FLOWCON)
+"""With those that are played only on request: each expert alone, another recommender, and one that needs losses."""
 
 GC_THRESHOLD = 1_000_000
 """Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
@@ -93,7 +95,7 @@ def play_rows(
     found = PlayedRows({trace.series.container: {} for trace in traces})
     for name in names if traces else ():
         rules = cluster.rules
-        if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
+        if name in (STATIC, CLASS_PEAK, KRR):  # nothing resizes there: a change that was declared happened as recorded
             rules = replace(rules, recreates=False)
         for trace, outcome in zip(traces, _outcomes(name, traces, cluster, found, progress), strict=True):
             if (one := evaluate(trace, outcome, rules)) is not None:
@@ -109,6 +111,9 @@ def _outcomes(
     if name == CLASS_PEAK:
         peaks = class_peaks(traces, cluster.step_s, cluster.history)
         return [with_kills(trace, peak, cluster.rules) for trace, peak in zip(traces, peaks, strict=True)]
+    if name == KRR:
+        said = krr(traces, cluster.history)
+        return [with_kills(trace, one, cluster.rules) for trace, one in zip(traces, said, strict=True)]
     done, total = 0, sum(int(trace.series.present.sum()) for trace in traces)
 
     def advance(samples: int) -> None:

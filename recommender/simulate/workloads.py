@@ -28,9 +28,8 @@ from recommender.base.units import SECONDS_PER_HOUR
 from recommender.engine.options import RailOptions
 from recommender.policies.evidence import is_light
 from recommender.simulate.clock import Trace
-from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.judging import ClusterRules, ReplayOptions, durations_s
-from recommender.simulate.playing import evaluate, judgeable_traces, judged_samples, with_kills
+from recommender.simulate.playing import evaluate, fixed, judgeable_traces, judged_samples, with_kills
 
 SOME_RUNS, MANY_RUNS = 3, 20
 """Runs that give medium and high confidence: the next one is above the largest of so many once in four, and in 21."""
@@ -75,6 +74,24 @@ def workload_advice(
     return tuple(sorted(found, key=lambda one: (-np.nan_to_num(one.saved[CPU]), one.name)))
 
 
+def played_as_advised(
+    series: Sequence[UsageSeries], advice: Sequence[WorkloadAdvice], options: ReplayOptions, rules: ClusterRules
+) -> dict[str, Played]:
+    """By container, what runs would have had with the request that their workload is advised."""
+    amounts = {(one.namespace, one.workload, one.container): one.recommended for one in advice}
+    return {
+        trace.series.container: _played_fixed(trace, amounts[name], replace(rules, recreates=False))
+        for trace in judgeable_traces(series, options)
+        if (name := workload_name(trace.series)) in amounts
+    }
+
+
+def _played_fixed(trace: Trace, amounts: Amounts, rules: ClusterRules) -> Played:
+    one = evaluate(trace, with_kills(trace, fixed(trace, amounts), rules), rules)
+    assert one is not None  # noqa: S101  both amounts are known
+    return one
+
+
 def workload_name(series: UsageSeries) -> tuple[str, str, str]:
     """Namespace, workload and container of a series, whose name has what there is of namespace, pod and container.
 
@@ -108,9 +125,7 @@ def _advice(
     now = amounts_of(traces[-1].declared[-1])
     tally, killed = Tally(), 0
     for trace in runs:
-        fixed = SimulatedRun([int(judged_samples(trace)[0])], [amounts])
-        one = evaluate(trace, with_kills(trace, fixed, rules), rules)
-        assert one is not None  # noqa: S101  both amounts are known
+        one = _played_fixed(trace, amounts, rules)
         tally += one.tally
         killed += one.run.killed_runs
     known_s = np.array([float(trace.series.timestamps[-1] - trace.series.timestamps[0]) for trace in runs])

@@ -21,7 +21,7 @@ LEVELS: Mapping[str, Levels] = {
     ],
     "recommender.base": [
         ("plain", ("errors", "heap", "compiling")),
-        ("units", ("units",)),
+        ("units", ("units", "nodes")),
         ("records", ("records", "files", "listening", "cycle")),
         ("arrays", ("slots",)),
     ],

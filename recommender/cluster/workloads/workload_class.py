@@ -6,17 +6,14 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+from recommender.base.records import SERVICE_KINDS
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
-STABLE_KINDS = frozenset(
-    {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob", "Rollout"}
-)
+STABLE_KINDS = SERVICE_KINDS | {"CronJob"}
 """Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
-
-SERVICE_KINDS = STABLE_KINDS - {"CronJob"}
 
 _COUNTER = re.compile(r"-\d+$")
 _LONG_COUNTER = re.compile(r"-\d{4,}$")

@@ -112,6 +112,33 @@ def test_another_price_changes_the_costs(option: str, phasewise: Phasewise, jobs
     assert table("0.5") != table("700")
 
 
+@pytest.mark.option("phasewise dry-run", "--node-type")
+def test_another_node_type_changes_the_nodes_of_each_row_and_their_cost(
+    phasewise: Phasewise, jobs: Path, tmp_path: Path
+) -> None:
+    """Runs follow each other; each is killed once, and repeating its work costs a share of a node."""
+    command = ("dry-run", jobs / "now.csv", "--model", "bundled", "--policies", "static,vpa,phasewise")
+
+    def nodes(kind: str) -> dict:
+        return orjson.loads(phasewise(*command, "--node-type", kind, "--json", "-").out)["nodes"]
+
+    small, dear = nodes("2x8Gi@1"), nodes("2x8Gi@3")
+    assert list(small) == ["static", "vpa", "phasewise", "new"]
+    static = small["static"]
+    assert static["node_hours"] == pytest.approx(RUNS * SAMPLES * 15 / 3600)
+    assert static["lost_node_hours"] > 0 and static["cost"] == static["node_hours"] + static["lost_node_hours"]
+    assert dear["static"]["cost"] == pytest.approx(3 * static["cost"])
+    assert nodes("1x8Gi@1")["static"]["peak_nodes"] == 2
+    ended = phasewise(*command, "--node-type", "2x8Gi@1", "--html", tmp_path / "page.html")
+    assert 'id="node-table"' in (tmp_path / "page.html").read_text()
+    assert [line.split()[0] for line in ended.out.partition("\nNodes")[2].splitlines()[4:8]] == [
+        "static",
+        "phasewise",
+        "vpa",
+        "new",
+    ]
+
+
 @pytest.mark.option("phasewise dry-run", "--jobs")
 def test_jobs_sets_the_number_of_processes(phasewise: Phasewise, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[int] = []

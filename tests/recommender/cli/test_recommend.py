@@ -127,6 +127,49 @@ def test_prices_are_of_a_core_and_of_a_gib_for_an_hour(phasewise: Phasewise, usa
     assert one["saved_a_month"] == pytest.approx(2 * 730 * one["saved_memory_bytes"] / 2**30)
 
 
+@pytest.mark.option("phasewise recommend", "--node-type")
+def test_nodes_are_counted_with_the_requests_as_they_are_as_advised_and_by_phases(
+    phasewise: Phasewise, usage: Path
+) -> None:
+    """Each run requests the four cores of a node for half an hour, as the service does beside the first run."""
+
+    def nodes(*types: str) -> dict:
+        options = (word for one in types for word in ("--node-type", one))
+        return orjson.loads(run(phasewise, usage, "-o", "json", *options).out)["nodes"]
+
+    found = nodes("4x16Gi@0.50")
+    assert list(found) == ["now", "new", "by phases"]
+    assert found["now"]["node_hours"] == pytest.approx(8 * 0.5)
+    assert (found["now"]["peak_nodes"], found["new"]["peak_nodes"]) == (2, 1)
+    assert found["now"]["cost"] == pytest.approx(8 * 0.5 * 0.50)
+    assert found["now"]["cost_a_month"] == pytest.approx(2.0 * 730 / found["now"]["hours"])
+    assert found["new"]["node_hours"] == pytest.approx(7 * 0.5)
+    assert nodes("8x16Gi")["now"]["peak_nodes"] == 1 and nodes("8x16Gi")["now"]["cost"] is None
+    assert nodes("2x16Gi@1")["now"]["pods_larger_than_a_node"][0] == "ml/bert-0"
+    assert nodes() == {}
+
+
+def test_the_table_of_nodes_says_which_pods_are_larger_than_a_node(phasewise: Phasewise, usage: Path) -> None:
+    text = run(phasewise, usage, "--node-type", "2x16Gi@1").out
+    (now,) = (line.split() for line in text.splitlines() if line.startswith("now "))
+    assert now[:4] == ["now", "8.00", "1.23", "4"]
+    assert "now: 8 pods larger than every node type, each counted as so many whole nodes" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("types", "problem"),
+    [
+        (("16x64",), "'16x64' is not a node type. Write cores x memory"),
+        (("4x16Gi@1", "8x32Gi"), "--node-type: some types have a price and others have none"),
+    ],
+)
+def test_a_node_type_that_cannot_be_read_is_refused(
+    phasewise: Phasewise, usage: Path, types: tuple[str, ...], problem: str
+) -> None:
+    ended = phasewise("recommend", usage, *(word for one in types for word in ("--node-type", one)))
+    assert ended.code == 2 and problem in " ".join(ended.err.split())
+
+
 @pytest.mark.option("phasewise recommend", "--history")
 def test_earlier_runs_count_as_evidence(phasewise: Phasewise, usage: Path, tmp_path: Path) -> None:
     table = pd.read_parquet(usage)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from recommender.base.nodes import NodeUse
 from recommender.base.records import ContainerReplay, ReplayResult, RunTally, Tally
+from recommender.report.nodes import nodes_by_policy
 from recommender.report.summary import Prices, headline, number, outcome_of, percent, summarise
 from tests.recommender.report.simulation import Simulated
 
@@ -119,6 +123,10 @@ def test_a_policy_with_kills_is_never_above_one_without_and_research_has_no_bill
     summary = summarise(result_of(policies), Prices(1.0, 1.0))
     assert [row.name for row in summary.policies] == ["static", "phasewise", "vpa", "class.peak", "histogram"]
     assert [row.bill is None for row in summary.policies] == [False, False, False, False, True]
+    cheap = NodeUse(1.0, 1.0, 1, 0.0, 0.1, 0, math.nan, (), ())
+    nodes = {"class.peak": cheap} | {name: replace(cheap, cost=9.0) for name in ("new", "vpa", "static", "phasewise")}
+    with_nodes = summarise(replace(result_of(policies), nodes=nodes), Prices(1.0, 1.0))
+    assert list(nodes_by_policy(with_nodes)) == ["static", "phasewise", "vpa", "class.peak", "new"]
 
 
 def test_the_report_is_never_about_a_research_policy_beside_one_in_force() -> None:
