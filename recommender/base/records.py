@@ -80,6 +80,9 @@ OOM_EXIT_CODE = 137
 SERVICE_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Rollout"})
 """Controllers of pods that go on, and are replaced where they end."""
 
+GPU_USE = "gpu_util"
+"""Name of the feature that says how much GPUs are used."""
+
 VIOLATION_TOLERANCE = 1.05
 """A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
 
@@ -340,6 +343,7 @@ class WorkloadAdvice:
     runs: int
     hours: float  # recorded, over all runs
     limits: Amounts = (math.nan, math.nan)  # as declared
+    gpu_idle_share: float = math.nan  # of samples that tell how much its GPUs are used; NaN if none does
 
     @property
     def name(self) -> str:

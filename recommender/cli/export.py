@@ -90,7 +90,7 @@ def command(
     node_cpu_cores, node_memory_bytes (allocatable), started_at, finished_at and oom_killed_at (unix seconds),
     exit_code, devices (such as GPUs), input_size (from the annotation phasewise.dev/input-size, if exposed), and
     workload from the pod's owners, unless --label names one. Init containers and native sidecars, which the VPA does
-    not size, are then left out.
+    not size, are then left out. With dcgm-exporter there is gpu_util (0 to 1).
 
     CPU is a counter's rate over four scrape intervals (--rate-window), so shorter stages of a job blur. If labels have
     other names: --label pod=pod_name. If two jobs scrape the same containers, the larger value is taken;

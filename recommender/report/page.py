@@ -41,7 +41,7 @@ from recommender.report.summary import (
     two_decimals,
 )
 from recommender.report.timeline_data import MAX_CHANGES, MAX_POINTS, timeline_data
-from recommender.report.workloads import COLUMNS, figures, legend, totals_words
+from recommender.report.workloads import columns_of, figures, legend, totals_words
 from recommender.simulate.workloads import confidence
 
 MAX_CONTAINERS = 2000
@@ -111,20 +111,21 @@ def render_page(
 
 def _workloads(workloads: Sequence[WorkloadAdvice], prices: Prices) -> Mapping[str, Any]:
     """The table of workloads: headers, and for each name, whether little backs it, and sort key and text of cells."""
-    keys = [tuple(figures(one, prices).get(column.key) for column in COLUMNS) for one in workloads[:MAX_CONTAINERS]]
+    columns = columns_of(workloads)
+    keys = [tuple(figures(one, prices).get(column.key) for column in columns) for one in workloads[:MAX_CONTAINERS]]
     rows = [
         (
             one.name,
             confidence(one) == "low",
-            [(key, column.cell(one, prices)) for key, column in zip(of, COLUMNS, strict=True)],
+            [(key, column.cell(one, prices)) for key, column in zip(of, columns, strict=True)],
         )
         for one, of in zip(workloads, keys, strict=False)
     ]
     return {
         "workloads": rows,
-        "workload_headers": [column.header.partition("\n")[::2] for column in COLUMNS],
+        "workload_headers": [column.header.partition("\n")[::2] for column in columns],
         "workload_totals": totals_words(workloads, prices) if workloads else "",
-        "workload_legend": legend(prices),
+        "workload_legend": legend(workloads, prices),
     }
 
 

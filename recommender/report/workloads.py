@@ -18,7 +18,7 @@ from recommender.base.records import CPU, MEMORY, Amounts, WorkloadAdvice
 from recommender.base.units import BYTES_PER_GIB, counted, format_cpu, format_memory
 from recommender.report.summary import Prices, number, percent
 from recommender.report.texts import printable, shortened
-from recommender.simulate.workloads import confidence
+from recommender.simulate.workloads import GPU_IDLE, confidence
 
 DASH = "–"
 HOURS_PER_MONTH = 730.0
@@ -92,8 +92,19 @@ COLUMNS: Sequence[Column] = (
     Column("time\nshort", "short_share", lambda one, _: percent(one.short_share).replace(" ", "")),
     Column("killed", "kill_chance_bound", lambda one, _: kill_words(one)),
     Column("backed\nby", "runs", lambda one, _: evidence_words(one), 2),
+    Column("GPU\nidle", "gpu_idle_share", lambda one, _: percent(or_none(one.gpu_idle_share), 0).replace(" ", ""), 2),
     Column("confi-\ndence", "hours", lambda one, _: confidence(one)),
 )
+
+
+def columns_of(workloads: Sequence[WorkloadAdvice]) -> list[Column]:
+    """The columns without that of GPUs if nothing is known of them."""
+    known = _gpus_known(workloads)
+    return [column for column in COLUMNS if known or column.key != "gpu_idle_share"]
+
+
+def _gpus_known(workloads: Sequence[WorkloadAdvice]) -> bool:
+    return any(not math.isnan(one.gpu_idle_share) for one in workloads)
 
 
 def or_none(value: float) -> float | None:
@@ -109,7 +120,7 @@ def workload_table(
     )  # fmt: skip
     table.add_column("\nworkload", overflow="fold")
     detail = 2 if wide else int(width >= _MIN_WIDTH)
-    columns = [column for column in COLUMNS if column.detail <= detail]
+    columns = [column for column in columns_of(workloads) if column.detail <= detail]
     for column in columns:
         table.add_column(column.header, justify="right", no_wrap=True)
     shown = workloads[:most]
@@ -122,7 +133,7 @@ def workload_table(
     lines: list[RenderableType] = [table]
     if len(workloads) > len(shown):
         lines.append(Text(f"… and {counted(len(workloads) - len(shown), 'more workload')} (`phasewise recommend`)."))
-    lines += [Text(totals_words(workloads, prices), style="bold"), Text(legend(prices), "dim")]
+    lines += [Text(totals_words(workloads, prices), style="bold"), Text(legend(workloads, prices), "dim")]
     if any(confidence(one) == "low" for one in workloads):
         lines.append(Text("* fewer than three runs and less than a day are recorded: look again later.", "dim"))
     return Group(*lines)
@@ -135,9 +146,11 @@ LEGEND = (
 )
 
 
-def legend(prices: Prices) -> str:
+def legend(workloads: Sequence[WorkloadAdvice], prices: Prices) -> str:
     """What the columns mean, and the prices."""
-    return LEGEND.format(cpu=f"{prices.cpu_core_hour or 0.0:g}", memory=f"{prices.memory_gib_hour or 0.0:g}")
+    text = LEGEND.format(cpu=f"{prices.cpu_core_hour or 0.0:g}", memory=f"{prices.memory_gib_hour or 0.0:g}")
+    gpus = f" GPU idle: share of the time that its GPUs are used less than {percent(GPU_IDLE, 0)}."
+    return text + gpus if _gpus_known(workloads) else text
 
 
 def totals_words(workloads: Sequence[WorkloadAdvice], prices: Prices) -> str:
@@ -179,6 +192,7 @@ def figures(advice: WorkloadAdvice, prices: Prices) -> dict[str, Any]:
         "saved_a_month": or_none(money_a_month(advice.saved, prices)),
         "saved_by_phases_a_month": or_none(money_a_month(advice.saved_by_phases, prices)),
         "short_share": advice.short_share,
+        "gpu_idle_share": or_none(advice.gpu_idle_share),
         "killed_runs": advice.killed_runs,
         "kill_chance_bound": advice.kill_chance if advice.lowers_memory else None,
         "runs": advice.runs,

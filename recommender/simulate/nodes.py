@@ -154,6 +154,10 @@ class _Nodes:
     def __init__(self, types: Sequence[NodeType], moves: Sequence[bool]) -> None:
         self.types = sorted(types, key=lambda one: (np.nan_to_num(one.price_per_hour), one.cpu_cores, one.memory_bytes))
         self.room = np.array([(one.cpu_cores, one.memory_bytes, one.devices) for one in self.types], np.float64)
+        self._per_unit = np.divide(1.0, self.room, out=np.zeros_like(self.room), where=self.room > 0.0)
+        has_devices = self.room[:, DEVICES] > 0.0
+        mixed = has_devices.any() and not has_devices.all()
+        self._with_devices, self._without_devices = has_devices | (not mixed), ~(has_devices & mixed)
         self.hours, self.peak, self.displaced, self.larger = np.zeros(len(types)), 0, 0, set[int]()
         self.free, self._type_of, self._count = np.empty((0, 3)), np.empty(0, np.int64), np.empty(0, np.int64)
         self._pods: list[set[int]] = []
@@ -186,12 +190,12 @@ class _Nodes:
 
     def drain(self) -> None:
         """Give back nodes that are less than half requested, the emptiest first, if all of their pods may move."""
-        of_type = self.room[self._type_of]
-        shares = np.divide(of_type - self.free, of_type, out=np.zeros_like(of_type), where=of_type > 0.0).max(axis=1)
-        for node in np.argsort(shares, kind="stable").tolist():
-            numbers = sorted(self._pods[node], key=lambda number: -self._share(self._wants[number]).min())
-            if not (numbers and shares[node] < DRAINED_BELOW and all(self._moves[number] for number in numbers)):
+        shares = self._requested_shares()
+        for node in np.argsort(shares, kind="stable")[: np.count_nonzero(shares < DRAINED_BELOW)].tolist():
+            filled = self._requested_shares()[node] >= DRAINED_BELOW  # by pods from another node
+            if filled or not all(self._moves[number] for number in self._pods[node]):
                 continue
+            numbers = sorted(self._pods[node], key=lambda number: -self._share(self._wants[number]).min())
             before, others = self.free.copy(), list[int]()
             self.free[node] = -np.inf
             for number in numbers:
@@ -275,11 +279,16 @@ class _Nodes:
 
     def _share(self, want: FloatArray) -> FloatArray:
         """float64 (t,): the largest share of a node of each type that this is; infinite for types it does not suit."""
-        shares = np.divide(want, self.room, out=np.zeros_like(self.room), where=self.room > 0.0).max(axis=1)
-        return np.where(self._suits(want), shares, np.inf)
+        shares: FloatArray = (want * self._per_unit).max(axis=1)
+        shares[~self._suits(want)] = np.inf
+        return shares
+
+    def _requested_shares(self) -> FloatArray:
+        """float64 (m,): the largest share of each node that is requested; infinite where none is free for others."""
+        requested = self.room[self._type_of] - self.free
+        shares: FloatArray = (requested * np.maximum(self._per_unit[self._type_of], _ROUNDING)).max(axis=1)
+        return shares
 
     def _suits(self, want: FloatArray) -> BoolArray:
         """bool (t,): to which types a pod goes: where some have devices and some have none, to those like itself."""
-        has_devices = self.room[:, DEVICES] > 0.0
-        mixed = has_devices.any() and not has_devices.all()
-        return has_devices == (want[DEVICES] > 0.0) if mixed else np.ones(len(has_devices), np.bool_)
+        return self._with_devices if want[DEVICES] > 0.0 else self._without_devices

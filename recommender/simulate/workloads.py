@@ -6,6 +6,7 @@ give the next run, or had in force last. Both are then played on all runs, as if
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 
 from recommender.base.records import (
     CPU,
+    GPU_USE,
     MEMORY,
     VIOLATION_TOLERANCE,
     Amounts,
@@ -39,6 +41,9 @@ HOURS_OF_SOME, HOURS_OF_MUCH = 24.0, 168.0
 
 TARGET_SHORT = RailOptions().target_violation[CPU]
 """Share of samples that may be short of CPU with one request for the whole run, as by phases."""
+
+GPU_IDLE = 0.05
+"""GPUs that are used less than this are idle: something else keeps them waiting."""
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _GENERATED = re.compile(rf"(-{_RANDOM}{{6,10}})?-{_RANDOM}{{5}}$|-\d+$")
@@ -71,7 +76,26 @@ def workload_advice(
         candidates = np.append(_levels(of_runs, lately=False)[CPU], traces[-1].declared[-1, CPU])
         cpu_cores = _least_sufficient(runs, candidates)
         found.append(_advice(name, runs, traces, played, (cpu_cores, memory_bytes), levels, rules, float(span_s)))
+    idle = gpu_idle_shares([*history, *series])
+    found = [
+        replace(one, gpu_idle_share=idle.get((one.namespace, one.workload, one.container), math.nan)) for one in found
+    ]
     return tuple(sorted(found, key=lambda one: (-np.nan_to_num(one.saved[CPU]), one.name)))
+
+
+def gpu_idle_shares(series: Sequence[UsageSeries]) -> dict[tuple[str, str, str], float]:
+    """Of each workload whose use of GPUs is known: the share of these samples below `GPU_IDLE`.
+
+    Use is from 0 to 1, or in per cent if any of it is above 1.
+    """
+    used: dict[tuple[str, str, str], list[FloatArray]] = {}
+    for one in series:
+        of_gpus = one.features.get(GPU_USE, np.empty(0))
+        if not np.isnan(of_gpus).all():
+            used.setdefault(workload_name(one), []).append(of_gpus[~np.isnan(of_gpus)])
+    by_name = {name: np.concatenate(parts) for name, parts in used.items()}
+    full = 100.0 if any(use.max() > 1.0 for use in by_name.values()) else 1.0
+    return {name: float((use < GPU_IDLE * full).mean()) for name, use in by_name.items()}
 
 
 def played_as_advised(

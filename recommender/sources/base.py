@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from recommender.base.errors import BadInput
-from recommender.base.records import FloatArray, IntArray
+from recommender.base.records import GPU_USE, FloatArray, IntArray
 from recommender.sources.mapping import ColumnMap
 
 CPU_COLUMN, MEMORY_COLUMN = "cpu_cores", "memory_bytes"
@@ -23,7 +23,7 @@ RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at", INPUT_
 FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
 """Facts about a run as a whole, see `records.RunFacts`; times in unix seconds."""
 
-VALUE_COLUMNS = (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)
+VALUE_COLUMNS = (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, GPU_USE, *FACT_COLUMNS)
 """Numeric columns that we know, which are never negative; others are features, which may be."""
 
 LABEL_COLUMNS = ("workload", "node", "owner")

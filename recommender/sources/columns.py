@@ -17,11 +17,9 @@ from recommender.base.errors import BadInput, Misuse
 from recommender.base.records import BoolArray, FloatArray
 from recommender.sources.base import (
     CPU_COLUMN,
-    FACT_COLUMNS,
     LABEL_COLUMNS,
     MEMORY_COLUMN,
     NAME_COLUMNS,
-    REQUEST_COLUMNS,
     TEXT,
     VALUE_COLUMNS,
     Origins,
@@ -97,7 +95,7 @@ def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
     for name in options.features:
         if name not in raw:
             raise missing_column(file, name, header, "Name features that the data have.")
-    optional = (name for name in (*REQUEST_COLUMNS, *FACT_COLUMNS) if name in raw)
+    optional = (name for name in VALUE_COLUMNS if name in raw)
     carried = dict.fromkeys((CPU_COLUMN, MEMORY_COLUMN, *optional, *options.features))
     return Roles(
         names=tuple(dict.fromkeys(raw[name][0] for name in NAME_COLUMNS if name in raw)),

@@ -25,13 +25,12 @@ from recommender.base.records import Progress
 from recommender.base.units import counted, format_time
 from recommender.sources import parquet
 from recommender.sources.base import (
-    CPU_COLUMN,
     FACT_COLUMNS,
     LABEL_COLUMNS,
-    MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
     TEXT,
+    VALUE_COLUMNS,
     listed,
 )
 from recommender.sources.paths import UNFINISHED_SUFFIX
@@ -46,13 +45,13 @@ PART_ROWS = 2_000_000
 PART_S = 6 * 3600
 """Maximum size and time span of a part: an interruption loses the part that is being fetched."""
 
-_PLAN, _PLAN_SCHEMA = "plan.json", 2
+_PLAN, _PLAN_SCHEMA = "plan.json", 3
 
 _SCHEMA = pa.schema(
     [
         ("timestamp", pa.int64()),
         *((name, TEXT) for name in NAME_COLUMNS),
-        *((name, pa.float64()) for name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)),
+        *((name, pa.float64()) for name in VALUE_COLUMNS),
         *((name, TEXT) for name in LABEL_COLUMNS),
     ]
 )
@@ -264,7 +263,7 @@ def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
             pa.array(block.timestamps),
             *(text([name[at] for name in block.containers]) for at in range(len(NAME_COLUMNS))),
             *(pa.array(column) for column in block.usage.T),
-            *(pa.array(column, from_pandas=True) for column in block.requests.T),
+            *(pa.array(column, from_pandas=True) for column in (*block.requests.T, block.gpu_use)),
             *(pa.array(run_facts[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
             text(classes),
             text(block.nodes),

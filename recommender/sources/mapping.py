@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recommender.base.errors import Misuse
+from recommender.base.records import GPU_USE
 from recommender.base.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
 TIME_COLUMNS = ("timestamp", "started_at", "finished_at", "oom_killed_at")
@@ -17,6 +18,7 @@ UNITS_OF: dict[str, Mapping[str, float]] = {
     **dict.fromkeys(TIME_COLUMNS, TIME_UNITS),
     **dict.fromkeys(_CPU_COLUMNS, CPU_UNITS),
     **dict.fromkeys(_MEMORY_COLUMNS, MEMORY_UNITS),
+    GPU_USE: {"share": 1.0, "percent": 1e-2},
 }
 """Known units and their factors, of the columns that have one."""
 
@@ -38,10 +40,11 @@ ALIASES: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("kubernetes.container_name", "ContainerName", "container_name"), ("container", 1.0)),
     **dict.fromkeys(("container_cpu_usage_total", "pod_cpu_usage_total"), ("cpu_cores", 1e-3)),
     **dict.fromkeys(("container_memory_working_set", "pod_memory_working_set"), ("memory_bytes", 1.0)),
+    "DCGM_FI_DEV_GPU_UTIL": (GPU_USE, 1e-2),
     **dict.fromkeys(("container_cpu_request", "pod_cpu_request"), ("cpu_request_cores", 1e-3)),
     **dict.fromkeys(("container_memory_request", "pod_memory_request"), ("memory_request_bytes", 1.0)),
 }
-"""Columns of CloudWatch Container Insights and of others that are read as ours, and their factors."""
+"""Columns of CloudWatch Container Insights, dcgm-exporter and others that are read as ours, and their factors."""
 
 
 @dataclass(frozen=True, slots=True)

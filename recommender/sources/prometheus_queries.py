@@ -14,6 +14,9 @@ MEMORY_METRIC = "container_memory_working_set_bytes"
 REQUESTS_METRIC = "kube_pod_container_resource_requests"
 """Default names of the metrics of containers."""
 
+GPU_METRIC = "DCGM_FI_DEV_GPU_UTIL"
+"""Per cent of the time in which a GPU was busy, by dcgm-exporter, which names the container that has it."""
+
 SCRAPES_PER_WINDOW = 4
 """A rate needs two samples; a window of four scrapes tolerates a lost one and any offset."""
 
@@ -120,6 +123,12 @@ class UsageQueries:
         matchers = (*_only_containers(labels), 'resource=~"cpu|memory"')
         series = selected(self.settings.requests_metric, self.settings, labels, *matchers, batch=batch)
         return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
+
+    def gpu_use(self, batch: str = "") -> str:
+        """Mean use of the GPUs of each container, from 0 to 1."""
+        labels = self.settings.request_labels
+        series = selected(GPU_METRIC, self.settings, labels, *_only_containers(labels), batch=batch)
+        return f"avg by ({', '.join(labels.key)}) ({series}) / 100"
 
     def containers(self) -> str:
         """Number of containers by namespace."""

@@ -32,7 +32,7 @@ class UsageBlock:
     `containers`: sorted, with the node and the workload class of each if its labels have them; some may have no row.
     `owner`, `timestamps`: int64 (n,), an index into `containers`, and unix seconds.
     `usage`: float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
-    `requests`: float64 (n, 2), NaN where unknown.
+    `requests`: float64 (n, 2), and `gpu_use`: float64 (n,), from 0 to 1; NaN where unknown.
     """
 
     containers: tuple[ContainerKey, ...]
@@ -42,6 +42,7 @@ class UsageBlock:
     timestamps: IntArray
     usage: FloatArray
     requests: FloatArray
+    gpu_use: FloatArray
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -49,7 +50,7 @@ class UsageBlock:
     def without(self, names: Collection[ContainerKey]) -> UsageBlock:
         """The block without the rows of some containers."""
         kept = np.array([name not in names for name in self.containers], bool)[self.owner]
-        rows = (column[kept] for column in (self.owner, self.timestamps, self.usage, self.requests))
+        rows = (column[kept] for column in (self.owner, self.timestamps, self.usage, self.requests, self.gpu_use))
         return UsageBlock(self.containers, self.nodes, self.workloads, *rows)
 
 
@@ -90,7 +91,7 @@ class UsageQuery:
         """Yield the usage of a time range, ends included, in blocks of bounded size, ordered by time.
 
         `step_s`: whole seconds; times are start_s, start_s + step_s, ...
-        `with_requests`: False omits requests, half of the data.
+        `with_requests`: False omits requests and the use of GPUs, half of the data.
         """
         queries = self.queries(start_s, end_s)
         n_points = math.floor((end_s - start_s) / step_s) + 1
@@ -101,7 +102,7 @@ class UsageQuery:
         points_per_block = max(1, MAX_SAMPLES_PER_RESPONSE // total)
         series = {queries.cpu: total, queries.memory: total}
         if with_requests:
-            series[queries.requests] = len(RESOURCES) * total  # one per resource
+            series |= {queries.requests: len(RESOURCES) * total, queries.gpu_use: total}  # one per resource
         for first in range(0, n_points, points_per_block):
             begin_s = start_s + first * step_s
             until_s = start_s + (min(first + points_per_block, n_points) - 1) * step_s
@@ -109,7 +110,7 @@ class UsageQuery:
                 [self.client.range(query(part), begin_s, until_s, step_s, series=number) for part in parts]
                 for query, number in series.items()
             ]
-            yield join_block(self.settings, *answers, *([] if with_requests else [[]]))
+            yield join_block(self.settings, *answers)
 
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
         """The queries, with windows for the scrape interval, which is measured once there are enough samples."""
@@ -145,9 +146,13 @@ def container_name(labels: Mapping[str, str], names: Labels) -> ContainerKey:
 
 
 def join_block(
-    settings: UsageSettings, cpu: Sequence[QueryResult], memory: Sequence[QueryResult], requests: Sequence[QueryResult]
+    settings: UsageSettings,
+    cpu: Sequence[QueryResult],
+    memory: Sequence[QueryResult],
+    requests: Sequence[QueryResult] = (),
+    gpu_use: Sequence[QueryResult] = (),
 ) -> UsageBlock:
-    """Join the results of the queries for cpu, memory and requests, each in one or more parts."""
+    """Join the results of the queries for cpu, memory, requests and use of GPUs, each in one or more parts."""
     cpu_result, memory_result, request_result = concatenated(cpu), concatenated(memory), concatenated(requests)
     with_cpu = {container_name(series, settings.labels) for series in cpu_result.labels}
     containers = sorted(with_cpu & {container_name(series, settings.labels) for series in memory_result.labels})
@@ -168,6 +173,7 @@ def join_block(
         keys // n_containers,
         np.column_stack([cores[at_cpu], working_set_bytes[at_memory]]),
         np.column_stack(requested),
+        _values_at(*_column(number, concatenated(gpu_use), settings.request_labels), keys),
     )
 
 

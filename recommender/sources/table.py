@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from recommender.base.errors import BadInput
-from recommender.base.records import BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
+from recommender.base.records import GPU_USE, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 from recommender.sources.base import (
     CPU_COLUMN,
     FACT_COLUMNS,
@@ -61,7 +61,7 @@ class SampleTable:
             0.0,
             np.column_stack([values[CPU_COLUMN][rows], values[MEMORY_COLUMN][rows]]),
             requests,
-            {name: values[name][rows] for name in features},
+            {name: values[name][rows] for name in dict.fromkeys((*features, GPU_USE)) if name in values},
             facts=self._facts(rows),
             **{label: texts[at] for label, texts in self.labels.items()},
         )

@@ -58,12 +58,15 @@ class SmallCluster:
         Number of containers that two jobs scrape.
     facts
         Whether kube-state-metrics exports more than requests.
+    gpus
+        Whether dcgm-exporter exports a use of a quarter for every container.
     """
 
     lives: Mapping[tuple[str, str], tuple[float, float]]
     requests: bool = True
     doubled: int = 0
     facts: bool = False
+    gpus: bool = False
     metrics: tuple[str, ...] = ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
 
     def __call__(self, request: Asked) -> Reply:
@@ -140,6 +143,8 @@ class SmallCluster:
         if "resource=~" in query:
             declared = [("cpu", 4.0 + number), ("memory", 1e9)] if self.requests else []
             return [({"resource": resource}, lambda _, value=value: value) for resource, value in declared]
+        if "DCGM_FI_DEV_GPU_UTIL" in query:
+            return [({}, lambda _: 0.25)] if self.gpus else []
         if query.startswith("max by (namespace, pod, container) (timestamp("):
             return [({}, lambda at: at - 5)]
         return [({"node": f"node-{number % 2}"}, lambda at: memory_at(number, at))]

@@ -130,7 +130,7 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     Before a container completed it was killed and restarted: in the same part of the export, or in an earlier one.
     """
     file, lives = tmp_path / "week.parquet", {**CLUSTER.lives, ("dev", "notebook"): (START_S + 60.0, 1e12)}
-    with played(SmallCluster(lives, facts=True)) as server:
+    with played(SmallCluster(lives, facts=True, gpus=True)) as server:
         assert phasewise(*options(server.url, file)).code == 0
     with open_source([file]) as source:
         series = {one.container: one for one in source}
@@ -142,6 +142,7 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert unfinished.limits[1] == np.inf, "a known pod without a limit has none"
     assert one.facts.allocatable == (32, 64e9)
+    assert one.features["gpu_util"][0] == 0.25
 
 
 def test_init_containers_and_native_sidecars_are_left_out(phasewise: Phasewise, tmp_path: Path) -> None:

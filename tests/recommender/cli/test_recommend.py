@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pandas as pd
 import pytest
@@ -45,9 +46,13 @@ def run(phasewise: Phasewise, usage: Path, *options: object) -> CommandResult:
     return ended
 
 
+def workloads(ended: CommandResult) -> list[dict]:
+    return orjson.loads(ended.out)["workloads"]
+
+
 def test_a_job_of_seven_runs_gets_less_of_both_and_a_young_service_is_marked(phasewise: Phasewise, usage: Path) -> None:
     """The job uses 0.5 cores, then 1.5, and 500 MiB; it requests 4 cores and 4 GiB."""
-    found = {one["workload"]: one for one in orjson.loads(run(phasewise, usage, "-o", "json").out)["workloads"]}
+    found = {one["workload"]: one for one in workloads(run(phasewise, usage, "-o", "json"))}
     job, service = found["bert"], found["shop"]
     assert (job["namespace"], job["container"], job["owner"]) == ("ml", "main", "Job/bert")
     assert (job["now_cpu_cores"], job["now_memory_bytes"]) == (4.0, 4096 * MIB)
@@ -168,6 +173,27 @@ def test_a_node_type_that_cannot_be_read_is_refused(
 ) -> None:
     ended = phasewise("recommend", usage, *(word for one in types for word in ("--node-type", one)))
     assert ended.code == 2 and problem in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(("column", "full"), [("gpu_util", 1.0), ("gpu_util", 100), ("DCGM_FI_DEV_GPU_UTIL", 100)])
+def test_the_wide_table_and_the_page_tell_how_long_gpus_idle(
+    phasewise: Phasewise, usage: Path, tmp_path: Path, column: str, full: float
+) -> None:
+    """Those of the job idle in the first half of each run; the service has none."""
+    table = pd.read_parquet(usage)
+    first_half = (table.timestamp - table.timestamp.min()) % 3600 < 15 * 60
+    table[column] = np.where(first_half, 0.0, 0.8 * full)
+    table.loc[table.namespace == "web", column] = np.nan
+    table.to_parquet(file := tmp_path / "gpus.parquet")
+    found = {one["workload"]: one["gpu_idle_share"] for one in workloads(run(phasewise, file, "-o", "json"))}
+    assert found == {"bert": pytest.approx(0.5), "shop": None}
+    wide = run(phasewise, file, "-o", "wide").out
+    assert "GPU idle: share of the time that its GPUs are used less than 5 %" in " ".join(wide.split())
+    (job,) = (line for line in wide.splitlines() if line.startswith("ml/bert/main "))
+    assert job.split()[-2:] == ["50%", "medium"]
+    assert "GPU" not in run(phasewise, usage, "-o", "wide").out
+    phasewise("dry-run", file, "--model", "bundled", "--policies", "phasewise", "--html", tmp_path / "page.html")
+    assert ">GPU <small>idle</small>" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.option("phasewise recommend", "--history")

@@ -39,7 +39,9 @@ def block(pod: str, times_s: Sequence[float], cpu_cores: float, memory_bytes: fl
     usage = np.tile([cpu_cores, memory_bytes], (n, 1))
     name = ContainerKey("ns", pod, "main")
     times = np.array(times_s, np.int64)
-    return UsageBlock((name,), (None,), (None,), np.zeros(n, np.int64), times, usage, np.full((n, 2), np.nan))
+    return UsageBlock(
+        (name,), (None,), (None,), np.zeros(n, np.int64), times, usage, np.full((n, 2), np.nan), np.full(n, np.nan)
+    )
 
 
 def hours(first: int, last: int) -> list[float]:

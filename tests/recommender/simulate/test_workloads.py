@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.base.records import CPU, MEMORY, Played, UsageSeries, WorkloadAdvice
+from recommender.base.records import CPU, GPU_USE, MEMORY, Played, UsageSeries, WorkloadAdvice
 from recommender.simulate.in_force import SimulatedRun
 from recommender.simulate.judging import ClusterRules, ReplayOptions
 from recommender.simulate.playing import evaluate, judgeable_traces
-from recommender.simulate.workloads import confidence, workload_advice, workload_name
+from recommender.simulate.workloads import confidence, gpu_idle_shares, workload_advice, workload_name
 
 GIB = 2.0**30
 OPTIONS = ReplayOptions(cycle_samples=1, lag=0)
@@ -128,3 +128,15 @@ def test_pods_of_one_controller_are_one_workload(
     container: str, workload: str | None, expected: tuple[str, str, str]
 ) -> None:
     assert workload_name(series(container, [1.0], workload=workload)) == expected
+
+
+def test_gpus_idle_where_they_are_used_less_than_5_percent_of_the_samples_that_tell() -> None:
+    """Of six samples one tells nothing and two are below 5 %."""
+    use = np.array([0.0, 0.04, 0.05, 1.0, np.nan, 0.9])
+    one = replace(series("bert-0", [1.0] * 6), features={GPU_USE: use})
+    assert gpu_idle_shares([one, series("bert-1", [1.0] * 6)]) == {("", "bert", "bert"): pytest.approx(2 / 5)}
+    in_percent = replace(one, features={GPU_USE: 100.0 * use})
+    other = replace(series("web", [1.0] * 2, workload="web"), features={GPU_USE: np.array([0.5, 6.0])})
+    shares = gpu_idle_shares([in_percent, other])
+    assert shares == {("", "bert", "bert"): pytest.approx(2 / 5), ("", "web", "web"): 0.5}
+    assert gpu_idle_shares([replace(one, features={GPU_USE: np.full(6, np.nan)})]) == {}

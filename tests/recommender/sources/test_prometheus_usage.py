@@ -192,7 +192,8 @@ def test_rows_have_cpu_and_memory_in_order_of_time_and_name() -> None:
     cpu = query_result((b, [(15, 1), (30, 2)]), (a, [(30, 3), (45, 4)]))
     memory = query_result((a | {"node": "x"}, [(15, 10), (30, 11)]), (b | {"node": "y"}, [(15, 12), (30, 13)]))
     requests = query_result((a | {"resource": "memory"}, [(30, 99)]))
-    block = join_block(UsageSettings(), [cpu], [memory], [requests])
+    gpu_use = query_result((b, [(15, 0.5), (45, 0.6)]))
+    block = join_block(UsageSettings(), [cpu], [memory], [requests], [gpu_use])
     assert block.nodes == ("x", "y")
     assert [(block.containers[at].pod, time_s) for at, time_s in zip(block.owner, block.timestamps, strict=True)] == [
         ("b", 15),
@@ -201,6 +202,7 @@ def test_rows_have_cpu_and_memory_in_order_of_time_and_name() -> None:
     ]
     np.testing.assert_array_equal(block.usage, [[1, 12], [3, 11], [2, 13]])
     np.testing.assert_array_equal(block.requests, [[np.nan, np.nan], [np.nan, 99], [np.nan, np.nan]])
+    np.testing.assert_array_equal(block.gpu_use, [0.5, np.nan, np.nan])
 
 
 def test_a_pod_seen_on_two_nodes_has_one_row_per_time() -> None:
