@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recommender.base.nodes import NodeUse
@@ -13,47 +11,24 @@ from recommender.report.summary import Summary, number, two_decimals
 from recommender.report.workloads import HOURS_PER_MONTH, or_none
 from recommender.simulate.rows import ADVISED, PHASEWISE, STATIC
 
-
-@dataclass(frozen=True, slots=True)
-class NodeColumn:
-    """A column of the table; `shown` says whether there is anything to show for these nodes."""
-
-    header: str
-    key: str
-    cell: Callable[[NodeUse], str]
-    shown: Callable[[NodeUse], bool] = lambda _: True
-
-
-_COLUMNS = (
-    NodeColumn("node-\nhours", "node_hours", lambda one: number(one.node_hours)),
-    NodeColumn(
-        "lost by\nkills",
-        "lost_node_hours",
-        lambda one: number(one.lost_node_hours),
-        lambda one: one.lost_node_hours > 0,
-    ),
-    NodeColumn("mean\nnodes", "mean_nodes", lambda one: two_decimals(one.mean_nodes)),
-    NodeColumn("peak\nnodes", "peak_nodes", lambda one: f"{one.peak_nodes:,}"),
-    NodeColumn("pods\ndisplaced", "displaced", lambda one: f"{one.displaced:,}"),
-    NodeColumn(
-        "GPU-hours\nstranded",
-        "stranded_device_hours",
-        lambda one: number(or_none(one.stranded_device_hours)),
-        lambda one: not math.isnan(one.stranded_device_hours),
-    ),
-    NodeColumn(
-        "cost/\nmonth",
-        "cost_a_month",
-        lambda one: number(or_none(one.cost_per_hour * HOURS_PER_MONTH)),
-        lambda one: not math.isnan(one.cost),
-    ),
+_COLUMNS: Sequence[tuple[str, str, Callable[[Any], str]]] = (
+    ("node-\nhours", "node_hours", number),
+    ("lost by\nkills", "lost_node_hours", number),
+    ("mean\nnodes", "mean_nodes", two_decimals),
+    ("peak\nnodes", "peak_nodes", "{:,}".format),
+    ("pods\ndisplaced", "displaced", "{:,}".format),
+    ("GPU-hours\nstranded", "stranded_device_hours", number),
+    ("cost/\nmonth", "cost_a_month", number),
 )
+"""Headers, keys of `node_figures`, and how they are written."""
 
 
-def node_columns(nodes: Iterable[NodeUse]) -> list[NodeColumn]:
-    """The columns that have something to show for at least one row."""
-    listed = list(nodes)
-    return [column for column in _COLUMNS if any(map(column.shown, listed))]
+def node_cells(nodes: Mapping[str, NodeUse]) -> tuple[list[str], dict[str, list[tuple[Any, str]]]]:
+    """Headers, and for each row the values and texts of its cells; without columns that have nothing to show."""
+    figures = {name: node_figures(one) for name, one in nodes.items()}
+    columns = [column for column in _COLUMNS if any(of[column[1]] for of in figures.values())]
+    cells = {name: [(of[key], text(of[key])) for _, key, text in columns] for name, of in figures.items()}
+    return [header for header, _, _ in columns], cells
 
 
 def nodes_by_policy(summary: Summary) -> dict[str, NodeUse]:

@@ -24,7 +24,7 @@ from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
 from recommender.replaying.timelines import BASELINES
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph
-from recommender.report.nodes import node_columns, node_figures, node_words, nodes_by_policy
+from recommender.report.nodes import node_cells, node_words, nodes_by_policy
 from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
@@ -131,13 +131,10 @@ def _workloads(workloads: Sequence[WorkloadAdvice], prices: Prices) -> Mapping[s
 
 def _nodes(nodes: Mapping[str, NodeUse]) -> Mapping[str, Any]:
     """The table of nodes: headers, and for each row its name, and sort key and text of cells."""
-    columns = node_columns(nodes.values())
-    rows = {
-        name: [(node_figures(one)[column.key], column.cell(one)) for column in columns] for name, one in nodes.items()
-    }
+    headers, rows = node_cells(nodes)
     return {
         "nodes": rows,
-        "node_headers": [column.header.partition("\n")[::2] for column in columns],
+        "node_headers": [header.partition("\n")[::2] for header in headers],
         "node_words": node_words(nodes),
     }
 

@@ -16,7 +16,7 @@ from recommender.base.nodes import NodeUse
 from recommender.base.records import CPU, MEMORY, ReplayResult
 from recommender.base.units import counted, format_duration
 from recommender.replaying.timelines import BASELINES
-from recommender.report.nodes import node_columns, node_words, nodes_by_policy
+from recommender.report.nodes import node_cells, node_words, nodes_by_policy
 from recommender.report.summary import (
     USUAL_PRICES,
     PolicyRow,
@@ -128,10 +128,10 @@ def _policy_tables(summary: Summary, width: int) -> list[Table]:
 
 def node_table(nodes: Mapping[str, NodeUse]) -> RenderableType:
     """The nodes that each row needs, by name, and what the columns mean."""
-    columns = node_columns(nodes.values())
-    table = _table("Nodes", "\nrequests", (column.header for column in columns), min_width=5)
-    for name, one in nodes.items():
-        table.add_row(printable(name), *(column.cell(one) for column in columns))
+    headers, rows = node_cells(nodes)
+    table = _table("Nodes", "\nrequests", headers, min_width=5)
+    for name, cells in rows.items():
+        table.add_row(printable(name), *(text for _, text in cells))
     return Group(table, *(Text(printable(line), "dim") for line in node_words(nodes)))
 
 
