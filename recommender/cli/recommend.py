@@ -87,6 +87,8 @@ def command(
     prices = prices if prices.any_given else USUAL_PRICES
     for note in replayed.result.notes:
         say(f"note: {note}")
+    if workloads and nodes:
+        say("note: nodes are counted for all workloads together.")
     if output in TABLES:
         console = report_console()
         wide = output == "wide"

@@ -155,7 +155,9 @@ def test_nodes_are_counted_with_the_requests_as_they_are_as_advised_and_by_phase
 
 
 def test_the_table_of_nodes_says_which_pods_are_larger_than_a_node(phasewise: Phasewise, usage: Path) -> None:
-    text = run(phasewise, usage, "--node-type", "2x16Gi@1").out
+    ended = run(phasewise, usage, "--node-type", "2x16Gi@1", "--workload", "bert")
+    text = ended.out
+    assert "nodes are counted for all workloads together" in ended.err
     (now,) = (line.split() for line in text.splitlines() if line.startswith("now "))
     assert now[:4] == ["now", "8.00", "1.23", "4"]
     assert "now: 8 pods larger than every node type, each counted as so many whole nodes" in " ".join(text.split())

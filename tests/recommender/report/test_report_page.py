@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
+from recommender.base.nodes import NodeUse
 from recommender.base.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
 from recommender.report.page import render_page, script_json
@@ -65,6 +66,18 @@ def test_the_page_opens_with_the_headline_and_shows_date_and_version(page: str) 
     heading = re.search(r"<h1>(.*?)</h1>", page)
     assert heading and heading[1].startswith("phasewise would have reserved 46\u00a0% less CPU")
     assert "2026-11-21 08:00 UTC" in page and "version 0.1.0" in page
+
+
+def test_the_table_of_nodes_leaves_out_what_no_row_has_and_names_larger_pods(run: Simulated) -> None:
+    use = NodeUse(2.0, 5.0, 3, 0.0, 4.0, 0, math.nan, (HOSTILE,), ())
+    result = replace(run.result, nodes={"static": use, "phasewise": replace(use, node_hours=3.0, displaced=7)})
+    text = page_of(replace(run, result=result))
+    table = text[text.index('id="node-table"') :].partition("</table>")[0]
+    headers = re.findall(r'class="sort">([^<]+?) ?<', table)
+    assert headers == ["Requests", "node-", "mean", "peak", "pods", "cost/"]
+    assert [row.split("</td>")[0][-4:] for row in table.split("</th>")[-2:]] == ["5.00", "3.00"]
+    assert "larger than every node type" in table and HOSTILE not in text
+    read(text)
 
 
 def test_every_element_is_closed_and_every_id_is_unique(page: str) -> None:
