@@ -9,7 +9,7 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/config`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import click
@@ -56,18 +56,9 @@ IGNORED: Mapping[str, str] = {
     "feature-gates": "there are no feature gates here",
     "profiling": "profile the process with py-spy",
     "prometheus-query-timeout": "a query times out after 15 s, and the next round repeats it",
-    "pod-label-prefix": _OWNERS,
-    "metric-for-pod-labels": _OWNERS,
-    "pod-namespace-label": _OWNERS,
-    "pod-name-label": _OWNERS,
+    **dict.fromkeys(("pod-label-prefix", "metric-for-pod-labels", "pod-namespace-label", "pod-name-label"), _OWNERS),
     **dict.fromkeys(LOG_FLAGS, _LOGS),
 }
-
-PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "prometheus-query-timeout": (parse_duration_s, "duration"),
-    **dict.fromkeys(("min-checkpoints", "v"), (int, "whole number")),
-}
-"""Parser and type of values of ignored flags: typos are still errors."""
 
 _HISTOGRAM = "The histogram is only a fallback here, with the defaults of the default recommender. Leave the flag out; "
 _MARGIN = _HISTOGRAM + "set the margin by --target-violation."
@@ -131,7 +122,9 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
         dashed, equals, value = argument.partition("=")
         name = dashed.lstrip("-").replace("_", "-") if argument.startswith("-") else ""
         if dashed in switches and equals:
-            yield from _boolean_option(dashed, value, switches[dashed])
+            if value.lower() not in (*TRUE, *FALSE):
+                raise Misuse(f"{dashed}={value}: it is neither true nor false. Write one of them.")
+            yield from [dashed] if value.lower() in TRUE else switches[dashed][:1]
             continue
         if name not in (*RENAMED, *IGNORED, *DEFAULT_ONLY, *STORAGE):
             yield argument
@@ -141,7 +134,6 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
         if name in STORAGE:
             storage[name] = value
         elif name in IGNORED:
-            _require_type(name, value)
             notes.append(f"--{name}={value} has no effect: {IGNORED[name]}")
         elif name in DEFAULT_ONLY:
             _require_default(name, value)
@@ -149,20 +141,6 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
             ours, form = RENAMED[name]
             yield f"--{ours}={form.format(value)}"
     yield from _prometheus(storage, notes)
-
-
-def _boolean_option(dashed: str, value: str, negative: Sequence[str]) -> Iterator[str]:
-    if value.lower() not in (*TRUE, *FALSE):
-        raise Misuse(f"{dashed}={value}: it is neither true nor false. Write one of them.")
-    yield from [dashed] if value.lower() in TRUE else negative[:1]
-
-
-def _require_type(name: str, value: str) -> None:
-    parse, type_name = PARSERS.get(name, (str, ""))
-    try:
-        parse(value)
-    except (ValueError, Misuse) as error:
-        raise Misuse(f"--{name}={value}: not a {type_name}. Leave the flag out; it has no effect here.") from error
 
 
 def _require_default(name: str, value: str) -> None:

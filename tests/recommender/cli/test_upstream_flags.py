@@ -107,8 +107,6 @@ def refusals() -> Iterator[tuple[str, str]]:
         yield f"--{name}=17", remedy
     yield "--storage=floppy", "--prometheus URL"
     yield "--leader-elect=perhaps", "neither true nor false"
-    yield "--prometheus-query-timeout=abc", "not a duration"
-    yield "--min-checkpoints=many", "not a whole number"
 
 
 @pytest.mark.parametrize(("argument", "remedy"), list(refusals()))
