@@ -5,21 +5,45 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.vpas.auto_created import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.workloads.auto import NAMESPACES, Namespace, read_namespace
 from recommender.cluster.workloads.discovery import Discovery
 from recommender.cluster.workloads.horizontal import Scaler
-from recommender.cluster.workloads.ownership import Ref, Workload
+from recommender.cluster.workloads.ownership import Ref, Workload, phasewise_entries
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
+
+NAMESPACES = ("v1", "namespaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, with only those labels and annotations that have the prefix `phasewise.dev/`."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deleting: bool = False
+
+
+@reads("Namespace")
+def read_namespace(raw: Fields) -> Namespace:
+    metadata = raw.child("metadata")
+    return Namespace(
+        name=metadata.required("name"),
+        labels=phasewise_entries(metadata.string_map("labels")),
+        annotations=phasewise_entries(short_annotations(metadata)),
+        deleting="deletionTimestamp" in metadata,
+    )
 
 
 class AutoView:

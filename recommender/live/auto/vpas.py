@@ -10,12 +10,11 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
-from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, safe_settings, settings_from
-from recommender.live.auto.view import AutoView
+from recommender.live.auto.view import AutoView, Namespace
 
 COVERED_KINDS = TRAINING_JOB_KINDS | {
     ("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")

@@ -11,9 +11,9 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.auto_created import VpaMaker
-from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, workload_reader
 from recommender.live.auto.settings import AUTO
+from recommender.live.auto.view import Namespace
 from recommender.live.auto.vpas import Planner, VpaChanges
 
 Json = dict[str, Any]

@@ -14,10 +14,9 @@ from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, U
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import UsageReport
-from recommender.cluster.workloads.auto import Namespace
 from recommender.live.auto.controller import INITIAL_BACKOFF_S, MAX_BACKOFF_S, RESYNC_INTERVAL_S, AutoVpaController
 from recommender.live.auto.settings import MODE
-from recommender.live.auto.view import AutoView
+from recommender.live.auto.view import AutoView, Namespace
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
 from tests.fakes.records import a_vpa

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.vpas.auto_created import PROBLEM_ANNOTATION, Settings
-from recommender.cluster.workloads.auto import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, settings_from
+from recommender.live.auto.view import Namespace, read_namespace
 from tests.recommender.live.auto_world import ON, TEAM, World, a_workload
 
 P = "phasewise.dev/"

@@ -19,9 +19,9 @@ from recommender.cluster.vpas.auto_created import (
     is_edited,
     is_managed_by,
 )
-from recommender.cluster.workloads.auto import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.live.auto.settings import AUTO, safe_settings
+from recommender.live.auto.view import Namespace
 from recommender.live.auto.vpas import NOT_SCALABLE, VpaChanges
 from tests.recommender.live.auto_world import JOBSET, OFF, ON, RAY, TEAM, World, a_workload, foreign_owner
 
