@@ -201,7 +201,6 @@ def test_help_lists_every_option_in_one_group(phasewise: Phasewise) -> None:
         (["--container-recommendation-max-allowed-cpu", "lots"], "is not a quantity"),
         (["--leader-elect-renew-deadline", "20s"], "two replicas may lead at once"),
         (["--only-namespace", "a", "--ignore-namespace", "b"], "exclude each other"),
-        (["--prometheus-query-timeout=abc"], "not a duration"),
         (["--shard", "2/2"], "counted from 0"),
         (["--model", "configmap:lonely"], "Write NAMESPACE/NAME"),
         (["--model", "no-such-folder"], "no such model folder"),
