@@ -18,8 +18,9 @@ from extender.watches import Watches
 from extender.web.app import App, Telemetry
 from extender.web.server import Server
 from recommender import __version__
-from recommender.cli.common import DURATION, FiniteRange, WholeRange
+from recommender.cli.common import DURATION, STEP, FiniteRange, WholeRange
 from recommender.cli.connection import connection_options
+from recommender.cli.grouped import GroupedCommand
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
@@ -27,7 +28,7 @@ from recommender.cluster.lease import LeaderElection
 LEASE = "phasewise-controller"
 
 
-@click.command(name="controller", context_settings={"auto_envvar_prefix": "PHASEWISE_CONTROLLER", "show_default": True})
+@click.command("controller", cls=GroupedCommand, environment="PHASEWISE_CONTROLLER")
 @click.option("--address", default="127.0.0.1:8944", help="Address of /healthz, /readyz and /metrics, host:port.")
 @click.option("--leader-elect", is_flag=True, help="Act only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
@@ -47,9 +48,9 @@ LEASE = "phasewise-controller"
 @click.option(
     "--retry-after",
     "retry_s",
-    type=DURATION,
+    type=STEP,
     default="30s",
-    help="Time until the scheduler retries a pod that the extender refused on every node; 0: up to the scheduler.",
+    help="Time until the scheduler retries a pod that the extender refused on every node; `none`: up to the scheduler.",
 )
 @click.option(
     "--moves",

@@ -19,13 +19,14 @@ from recommender.base.errors import Misuse
 from recommender.base.listening import is_loopback
 from recommender.cli.common import DURATION
 from recommender.cli.connection import connection_options
+from recommender.cli.grouped import GroupedCommand
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 
 log = logging.getLogger(__name__)
 
 
-@click.command(name="serve", context_settings={"auto_envvar_prefix": "PHASEWISE_EXTENDER", "show_default": True})
+@click.command("serve", cls=GroupedCommand, environment="PHASEWISE_EXTENDER")
 @click.option("--address", default="127.0.0.1:8943", help="Where to listen, host:port.")
 @click.option("--tls-certificate", type=FILE, help="Serve https with this certificate (PEM).  [default: plain http]")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).  [default: in the certificate's file]")

@@ -17,6 +17,7 @@ from recommender.base.errors import Misuse
 from recommender.base.listening import is_loopback
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
+from recommender.cli.grouped import GroupedCommand
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -25,7 +26,7 @@ REVIEW_QPS, REVIEW_BURST = 20.0, 40
 """Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""
 
 
-@click.command(name="web", context_settings={"auto_envvar_prefix": "PHASEWISE_WEB", "show_default": True})
+@click.command("web", cls=GroupedCommand, environment="PHASEWISE_WEB")
 @click.option("--address", default="127.0.0.1:8946", help="Where to listen, host:port.")
 @click.option(
     "--access",

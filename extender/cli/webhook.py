@@ -14,6 +14,7 @@ from extender.webhook.certificates import CertificateKeeper
 from extender.webhook.reviewing import handlers
 from recommender import __version__
 from recommender.cli.connection import connection_options
+from recommender.cli.grouped import GroupedCommand
 from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 
@@ -26,7 +27,7 @@ WORKERS = 2 if COUNTED_TOGETHER else 1
 """Reviews need no state: while one worker parses a large body, or is replaced, the other answers."""
 
 
-@click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})
+@click.command("webhook", cls=GroupedCommand, environment="PHASEWISE_WEBHOOK")
 @click.option("--address", default="127.0.0.1:8945", help="Where to listen (https), host:port.")
 @click.option(
     "--name",

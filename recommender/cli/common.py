@@ -59,7 +59,7 @@ DURATION = Parsed("duration", parse_duration_s)
 """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
 
 STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_duration_s(text))
-"""A duration or `none`, for samples without a grid; the value is seconds, 0 for `none`."""
+"""A duration or `none`, as for samples without a grid; the value is seconds, 0 for `none`."""
 
 MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""

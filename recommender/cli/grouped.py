@@ -33,8 +33,9 @@ class GroupedCommand(click.Command):
     `environment` is the prefix of the options' environment variables: `--log-level` is `PREFIX_LOG_LEVEL`.
     """
 
-    def __init__(self, *arguments: Any, environment: str, others: str, **more: Any) -> None:
+    def __init__(self, *arguments: Any, environment: str, others: str = "Options", **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.context_settings["show_default"] = True
         self.others = others
         for option in self.params:
             if isinstance(option, click.Option):

@@ -87,7 +87,6 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
     cls=UpstreamCommand,
     environment=ENVIRONMENT,
     others="Prometheus (with --prometheus)",
-    context_settings={"show_default": True},
 )
 @settings_of("scope", SCOPE_OPTIONS, make_scope)
 @AUTO_OPTION

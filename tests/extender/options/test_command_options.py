@@ -226,6 +226,7 @@ def retry_s(stage: Stage) -> None:
         patch.setattr("extender.gangs.waking.PERIOD_S", 0.05)
         assert stage.run(requested("PATCH", "/pods/waits"), "--retry-after", "0.1s", pods=[pending])
         assert not stage.run(requested_soon("PATCH", "/pods/waits"), pods=[pending])
+        assert not stage.run(requested_soon("PATCH", "/pods/waits"), "--retry-after", "none", pods=[pending])
 
 
 def moves(stage: Stage) -> None:
