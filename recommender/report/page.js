@@ -4,6 +4,15 @@
   const byId = (id) => document.getElementById(id);
   const UNITS = ["cores", "GiB"], NAMES = ["CPU", "Memory"];
 
+  // ---- parts, closed on a phone until they are asked for -----------------------------------------------------------
+  const parts = document.querySelectorAll("details.part");
+  const setParts = (open) => { for (const part of parts) part.open = open; };
+  const openPart = (id) => { byId(id)?.querySelector("details.part")?.setAttribute("open", ""); };
+  if (matchMedia("(max-width: 40rem)").matches) setParts(false);
+  openPart(location.hash.slice(1));
+  addEventListener("click", (event) => openPart(event.target.closest?.("a[href^='#']")?.hash.slice(1)));
+  addEventListener("beforeprint", () => setParts(true));
+
   // ---- tables ------------------------------------------------------------------------------------------------------
   function valueOf(row, column) {
     const text = row.cells[column].dataset.v;

@@ -241,7 +241,7 @@ def test_search_and_filter_show_only_matching_rows(page: Page) -> None:
 
 
 def test_folded_sections_open_and_links_lead_to_existing_sections(page: Page) -> None:
-    heights = page.evaluate("""() => [...document.querySelectorAll('details')].map((part) => {
+    heights = page.evaluate("""() => [...document.querySelectorAll('details:not(.part)')].map((part) => {
         const folded = part.clientHeight;
         part.querySelector('summary').click();
         return [folded, part.clientHeight];
@@ -262,6 +262,19 @@ def test_no_width_scrolls_sideways_and_the_colours_follow_the_scheme(page: Page,
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert shade == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
+
+
+def test_on_a_phone_a_few_screens_come_first_and_the_rest_when_it_is_asked_for(browser: Browser, report: Path) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, offline=True)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+    assert page.locator("details.part[open]").count() == 0
+    page.locator("nav a[href='#timelines']").click()
+    page.locator("#drawing path.usage").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
 
 
 def test_no_text_of_a_scatter_plot_is_cut_off(page: Page) -> None:
