@@ -10,6 +10,7 @@ from extender.moves.store import BARRED
 from extender.pods.pod import WEIGHTS_ANNOTATION
 from extender.scoring.scorers import SCORERS
 from recommender.cluster.model_map import PUBLISHED_AT
+from recommender.cluster.objects.vpa import PAUSE
 from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, RECOMMENDER_LABEL
 from recommender.cluster.workloads.workload_class import WORKLOAD_LABEL
@@ -17,7 +18,7 @@ from recommender.live.auto.settings import AUTO, MODE, MODES
 from tests.manifests.reading import MANIFESTS, ROOT
 
 LABELS = {AUTO, WORKLOAD_LABEL, RECOMMENDER_LABEL}
-ON_OTHER_OBJECTS = {DIGEST_ANNOTATION, PROBLEM_ANNOTATION, PUBLISHED_AT, MOVE, BARRED}
+ON_OTHER_OBJECTS = {DIGEST_ANNOTATION, PROBLEM_ANNOTATION, PUBLISHED_AT, MOVE, BARRED, PAUSE}
 """Annotations of VPAs, ConfigMaps and PhaseProfiles."""
 
 NAME = re.compile(r"""["'](?:phasewise\.dev/|\{PREFIX\})([a-z][\w-]*\w)["']""")
