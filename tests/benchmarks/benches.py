@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def module_of(script: str) -> ModuleType:
 def interrupted_script(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Run a script as a process, and interrupt it at the end of the block."""
     command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}  # as scripts/in-environment sets it
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             yield process
