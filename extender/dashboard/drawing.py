@@ -13,6 +13,7 @@ import numpy as np
 from extender.dashboard.job import AMOUNTS, Running
 from recommender.base.records import CPU, UNKNOWN_PHASE, ContainerKey, FloatArray
 from recommender.base.units import format_cpu, format_memory, parse_rfc3339_s
+from recommender.report.profile_words import phase_words
 
 ROW_LENGTH = 2 * len(AMOUNTS) + 6
 PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(AMOUNTS), ROW_LENGTH)
@@ -222,11 +223,12 @@ def _coming(entry: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> I
         try:
             at_s = max(now_s, parse_rfc3339_s(str(following["at"])))
             phase, chance = int(following["phase"]), float(following["probability"])
-            doing = following.get("doing") or f"phase {phase}"
         except (KeyError, ValueError, TypeError):
             return
         if at_s < until_s:
-            yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"{doing} ({chance:.0%})", ahead=True)
+            yield Ribbon(
+                x(at_s), round(WIDTH - x(at_s), 1), phase, f"{phase_words(following)} ({chance:.0%})", ahead=True
+            )
 
 
 def _demand(resource: int, entry: Mapping[str, Any], age_s: float, future_s: float) -> Iterator[tuple[float, float]]:

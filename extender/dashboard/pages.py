@@ -27,6 +27,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import PHASE_COLOURS, phase_colour
+from recommender.report.profile_words import when_words
 
 Access = Literal["local", "token", "proxy"]
 
@@ -141,6 +142,7 @@ def dashboard(
         "memory": _formatted(format_memory),
         "duration": _formatted(format_duration),
         "clock": _clock,
+        "when": when_words,
         "colour": lambda phase: phase % PHASE_COLOURS,
     }
     app.jinja_env.filters |= {**words, "lengths": lengths}

@@ -33,10 +33,9 @@ class Access:
     """Further headers as `NAME: VALUE`, such as the tenant of Mimir; no secrets, since others see arguments."""
 
     def __post_init__(self) -> None:
-        for header in self.headers:
-            name, _, value = (part.strip() for part in header.partition(":"))
+        for name, value in self.named_headers().items():
             if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not value or not value.isprintable() or not value.isascii():
-                raise Misuse(f"--header {header!r}: write NAME: VALUE, such as 'X-Scope-OrgID: team-a'.")
+                raise Misuse(f"--header {name!r}: write NAME: VALUE, such as 'X-Scope-OrgID: team-a'.")
             if name.lower() in ("authorization", "cookie"):
                 raise Misuse(f"--header {name}: others see it among the processes. Use --bearer-token-file or --user.")
         if self.bearer_token_file is not None and self.user is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -34,6 +35,13 @@ def test_a_page_loads_nothing_from_elsewhere_and_allows_no_inline_code(path: str
     assert "unsafe" not in policy
     assert "style=" not in html.text
     assert "http://" not in html.text.replace("http://www.w3.org", "")
+
+
+def test_the_page_of_all_jobs_says_how_soon_the_next_phase_is_expected() -> None:
+    html = client(a_job()).get("/", **HTML).text
+    assert "then 2 (80%)" in html
+    assert re.search(r"<small>(in|overdue by) \d+[smh]", html)
+    assert "2026-05-01T12:00:40Z" not in html
 
 
 def test_the_page_of_a_job_shows_forecast_rule_guard_rail_and_declared_requests() -> None:
