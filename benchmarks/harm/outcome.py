@@ -23,7 +23,8 @@ MOST_TIMES = {"job_time": 1.02, "worst_job_time": 1.05}
 """Most that ours may be, divided by the default's, over the runs that the default's has ended."""
 
 MOST_UPDATES, SAVED = 2, 0.01
-"""Most resizes in place, divided by the default's, unless one of `GAINS` falls by this much."""
+"""Most resizes in place, divided by the default's, unless they gain something: fewer of `COUNTED_HARMS`, or this much
+of `GAINS` or of the slack that the pods would have had without them."""
 
 GAINS = "cpu_slack", "memory_slack", "job_time", "cpu_below_use", "memory_below_use"
 
@@ -95,8 +96,9 @@ class Comparison:
         for name, most in MOST_TIMES.items():
             if ours[name] > most * default[name]:
                 yield name.replace("_", " ")
-        saves = any(ours[name] < default[name] - SAVED for name in GAINS)
-        if not saves and ours["updates"] > MOST_UPDATES * default["updates"]:
+        gains = any(ours[name] < default[name] for name in COUNTED_HARMS)
+        gains |= any(ours[name] < default[name] - SAVED for name in GAINS)
+        if not (gains or saved_by_updates(self.ours.total)) and ours["updates"] > MOST_UPDATES * default["updates"]:
             yield "updates"
         if self.world.horizontal and ours["container_hours"] > MOST_REPLICAS * default["container_hours"]:
             yield "container hours"
@@ -138,6 +140,12 @@ def total(of: Iterable[Tally]) -> Tally:
 def slack_of(tally: Tally, resource: int) -> float:
     """Requested but unused, as a share of use."""
     return tally.slack[resource] / tally.used[resource] if tally.used[resource] else 0.0
+
+
+def saved_by_updates(tally: Tally) -> bool:
+    """Whether resizes saved something of what the pods were created with."""
+    parts = zip(tally.created_slack, tally.slack, tally.used, strict=True)
+    return any(created - slack > SAVED * used for created, slack, used in parts)
 
 
 def figures_of(tally: Tally) -> dict[str, Any]:

@@ -90,6 +90,13 @@ def _no_needless_restart(target: FloatArray, s: Situation, _: RailOptions) -> Fl
     return np.where(s.evicts[:, np.newaxis] & s.as_default, s.groups.default_estimate[:, TARGET], target)
 
 
+def _no_guess_at_a_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
+    """Use the default recommender's CPU for a service that a limit would hold to less than it needs, unseen."""
+    moved = target.copy()
+    moved[:, CPU] = np.where(s.unforeseen_at_limit, s.groups.default_estimate[:, TARGET, CPU], target[:, CPU])
+    return moved
+
+
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Cap CPU that other containers needed at this one's own usage once it has history, at what is declared before.
 
@@ -130,7 +137,8 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     for as long as nobody sees it, unless its own past or such runs tell what comes; so does a request on a full node.
     What is no violation is enough of CPU.
     """
-    keeps = np.column_stack([s.cpu_needs_experience, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
+    cpu_keeps = s.cpu_needs_experience & ~s.unforeseen_at_limit
+    keeps = np.column_stack([cpu_keeps, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
     default, upper = s.groups.default_estimate[:, TARGET], s.groups.default_estimate[:, UPPER]
     # The updater changes all containers of a pod once one of them requests too much of anything.
     too_large = s.groups.with_others_of_vpa(in_either(s.groups.requests > upper))
@@ -223,6 +231,11 @@ def _explain_room(group: int, s: Situation, _: RailOptions) -> str:
 RAILS: tuple[Rail, ...] = (
     Rail("fallback", _fall_back, _explain_fallback),
     Rail("no needless restart", _no_needless_restart, "a change restarts it: as the default recommender"),
+    Rail(
+        "no guess at a limit",
+        _no_guess_at_a_limit,
+        "a limit could hold it to less CPU than it needs, and nothing foresees that: as the default recommender",
+    ),
     Rail(
         "own use",
         _own_use,

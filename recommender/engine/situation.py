@@ -98,8 +98,21 @@ class Situation:
 
         Unless a change evicts, not memory that earlier runs bound: a doubtful CPU forecast does not affect it.
         """
-        as_default = (self.doubtful | self.evicts) & ~in_either(np.isnan(self.groups.default_estimate[:, TARGET]))
-        return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
+        as_default = (self.doubtful | self.evicts) & self._default_known
+        return np.column_stack([as_default | self.unforeseen_at_limit, as_default & (self.evicts | ~self.promised)])
+
+    @cached_property
+    def unforeseen_at_limit(self) -> BoolArray:
+        """bool (n,): services whose CPU limit follows, and nothing but the default recommender tells what they need.
+
+        A job keeps what it has until it ends. Pods of a service come and go, and each would be created with as much.
+        """
+        unforeseen = self.groups.repeats & self.groups.cpu_limit_follows & self.cpu_needs_experience
+        return unforeseen & self._default_known
+
+    @property
+    def _default_known(self) -> BoolArray:
+        return ~in_either(np.isnan(self.groups.default_estimate[:, TARGET]))
 
 
 def assess(

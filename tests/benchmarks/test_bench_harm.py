@@ -51,6 +51,14 @@ def test_twice_as_many_updates_are_worse_only_where_they_save_nothing() -> None:
     assert worse("leak", short, outcome(0.2, updates=11)) == [], "it has what it uses"
 
 
+def test_updates_are_not_in_vain_where_pods_would_keep_more_without_them_or_more_harm_is_done() -> None:
+    """Limits of Jobs stay as declared at first, so slack is more than the default's; but less than with no resizes."""
+    default, ours = outcome(0.2, updates=5), outcome(0.5, updates=11, created_slack=[0.52, 0.5])
+    assert worse("leak", default, ours) == []
+    assert worse("leak", default, outcome(0.5, updates=11, created_slack=[0.505, 0.2])) == ["updates"]
+    assert worse("leak", outcome(0.2, kills=3, updates=5), outcome(0.2, kills=2, updates=11)) == []
+
+
 def test_jobs_may_take_two_hundredths_longer_in_the_mean_and_five_at_worst() -> None:
     assert worse("leak", outcome(0.2, 1.0, 1.0), outcome(0.2, 1.04, 1.0)) == []
     assert worse("leak", outcome(0.2, 1.0, 1.0), outcome(0.2, 1.03, 1.03)) == ["job time"]

@@ -109,6 +109,20 @@ def test_slack_is_what_is_reserved_but_unused() -> None:
     assert tally.slack[MEMORY] / tally.used[MEMORY] == pytest.approx(1.0)
 
 
+def test_slack_without_resizes_is_that_of_the_requests_at_creation() -> None:
+    """Requests of 1 core halved after ten minutes: slack of 0.75 cores, then of 0.25, without the resize of 0.75."""
+    web = workload("Off", use=steady(0.25, 0.5 * GIB), replicas=1)
+    cluster = cluster_of(web, minutes=10.0)
+    before = tally_of(web)
+    assert before.created_slack == before.slack
+    container = web.pods[0].containers[0]
+    container.actual = container.desired = Resources((0.5, GIB))
+    wait(cluster, 10.0)
+    after = tally_of(web)
+    assert after.created_slack[CPU] / after.used[CPU] == pytest.approx(3.0)
+    assert after.slack[CPU] / after.used[CPU] == pytest.approx(2.0, rel=0.05)
+
+
 def test_a_resize_restarts_a_container_only_for_resources_that_require_it() -> None:
     web = workload("InPlaceOrRecreate", restart_for=frozenset({"memory"}))
     cluster = cluster_of(web)

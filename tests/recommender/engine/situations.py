@@ -41,6 +41,7 @@ GROUP: Mapping[str, Any] = {
     "default_estimate": HISTORY,
     "history_days": 1.0,
     "requests": NOTHING,
+    "repeats": False,
     "limits_follow": False,
     "cpu_limit_follows": False,
     "applied": True,

@@ -109,6 +109,19 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "such CPU above the upper bound falls to what is enough of the default target": (
         {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6 / 1.05, 1.5], ["limit"],
     ),
+    "a service gets the default recommender's CPU where its limit could hold it back unseen": (
+        {"cpu_needs_experience": True, "cpu_limit_follows": True, "repeats": True, "requests": (1.9, 1.5 * GIB)},
+        [0.6, 1.5], ["no guess at a limit"],
+    ),
+    "a service without history keeps its CPU there": (
+        {"cpu_needs_experience": True, "cpu_limit_follows": True, "repeats": True, "requests": (1.9, 1.5 * GIB),
+         "default_estimate": NO_HISTORY},
+        [1.9, 1.5], ["limit"],
+    ),
+    "a service whose CPU was seen before goes by that": (
+        {"cpu_limit_follows": True, "repeats": True, "from_experience": True},
+        [0.5 * LIMIT_HEADROOM, 1.5], ["room to show"],
+    ),
     "memory rises at once": (
         {"published": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
     ),
@@ -331,6 +344,8 @@ ROW = st.fixed_dictionaries(
         "deferred_s": st.sampled_from([0.0, 500.0]),
         "evicts": st.booleans(),
         "limits_follow": st.booleans(),
+        "cpu_limit_follows": st.booleans(),
+        "repeats": st.booleans(),
         "less_memory_since_s": st.one_of(st.just(np.nan), st.floats(0, NOW_S)),
         "peak_bytes": bytes_,
         "keeps_peak": st.booleans(),

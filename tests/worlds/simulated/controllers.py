@@ -153,7 +153,7 @@ def _make(workload: Workload, replica: int, now_s: float) -> None:
     for spec in workload.template:
         declared = spec.resources.within(workload.limit_range)
         resources = resources_for(workload.vpa, spec.name, declared) if mutated else declared.defaulted()
-        containers.append(Container(spec, resources, resources, now_s + START_S))
+        containers.append(Container(spec, resources.requests, resources, resources, now_s + START_S))
     name, uid = f"{workload.name}-{number}", f"{workload.namespace}-{workload.name}-{workload.made}"
     workload.pods.append(Pod(name, uid, replica, workload.revision, now_s, containers))
     workload.version += 1

@@ -60,7 +60,8 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: flo
         cpu_cores, memory_bytes = container.spec.use(at_s, now_s, number)
         wanted_cores = share * cpu_cores
         container.used = min(wanted_cores, _available_cores(container.actual, workload.node)), memory_bytes
-        tally.ran((wanted_cores, memory_bytes), container.used, container.actual.requests, elapsed_s)
+        demand, requests = (wanted_cores, memory_bytes), container.actual.requests
+        tally.ran(demand, container.used, requests, container.created, elapsed_s)
         container.cpu_core_seconds += container.used[CPU] * elapsed_s
         requested_bytes, most_bytes = container.actual.requests[MEMORY], container.actual.limits[MEMORY]
         if memory_bytes > most_bytes or memory_bytes > workload.node.allocatable[MEMORY]:

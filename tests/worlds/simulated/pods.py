@@ -30,7 +30,8 @@ class Tally:
     `down_s`: Container-seconds in which a container should have run but did not.
     `ran_s`, `below_cpu_s`, `below_memory_s`: Container-seconds in total, and those with demand above 1.05 times the
         request.
-    `used`, `reserved`, `slack`: Core-seconds and byte-seconds; slack is requested but unused.
+    `used`, `slack`, `created_slack`: Core-seconds and byte-seconds; slack is requested but unused, with the present
+        requests and with those that the container was created with.
     `slowdowns`: Time of each finished run of a Job, divided by what its work takes with the declared resources.
     """
 
@@ -44,20 +45,20 @@ class Tally:
     below_cpu_s: float = 0.0
     below_memory_s: float = 0.0
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    created_slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slowdowns: tuple[float, ...] = ()
 
-    def ran(self, wanted: Amounts, used: Amounts, requests: Amounts, elapsed_s: float) -> None:
-        """Add a container that ran for `elapsed_s` with this demand, use, and these requests (NaN: none)."""
+    def ran(self, wanted: Amounts, used: Amounts, requests: Amounts, created: Amounts, elapsed_s: float) -> None:
+        """Add `elapsed_s` of a container with this demand, use, and requests, now and at creation (NaN: none)."""
         self.ran_s += elapsed_s
         self.below_cpu_s += elapsed_s * (wanted[CPU] > requests[CPU] * VIOLATION_TOLERANCE)
         self.below_memory_s += elapsed_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
         for i in (CPU, MEMORY):
             self.used[i] += used[i] * elapsed_s
-            if requests[i] >= 0.0:
-                self.reserved[i] += requests[i] * elapsed_s
-                self.slack[i] += max(0.0, requests[i] - used[i]) * elapsed_s
+            # The comparisons are false for NaN.
+            self.slack[i] += elapsed_s * (requests[i] - used[i] if requests[i] > used[i] else 0.0)
+            self.created_slack[i] += elapsed_s * (created[i] - used[i] if created[i] > used[i] else 0.0)
 
     def __add__(self, other: Tally) -> Tally:
         both = Tally()
@@ -149,6 +150,7 @@ class Autoscaler:
 class Container:
     """One container of a pod.
 
+    `created`: Requests that it was created with.
     `actual`, `desired`: Resources set by the kubelet, and those of the pod's spec; they differ while a resize is
         pending.
     `running`: Whether it runs; otherwise it starts at `starts_s` (infinite: never).
@@ -161,6 +163,7 @@ class Container:
     """
 
     spec: ContainerSpec
+    created: Amounts
     actual: Resources
     desired: Resources
     starts_s: float
