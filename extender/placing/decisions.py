@@ -23,9 +23,8 @@ from recommender.base.units import WallClock, format_duration
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 
-MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
-"""Decisions kept, and numbers in all their arrays: 32 MB at most, beside a list of nodes for each set of nodes, whose
-names they share."""
+MAX_DECISIONS, MAX_BYTES = 5000, 16 << 20
+"""Decisions kept, and bytes of all their arrays, beside one list of names for each set of nodes."""
 
 NOWHERE = np.zeros(0, dtype=np.intp)
 
@@ -103,14 +102,14 @@ class Decision:
     bound: str = ""
 
     @property
-    def values_held(self) -> int:
-        """Number of values in its arrays."""
-        count = sum([len(places) for places in self.refused.by_reason.values()])
+    def bytes_held(self) -> int:
+        """Bytes of its arrays."""
+        arrays = [*self.refused.by_reason.values(), self.places, self.totals, self.scores]
         if self.added_overload is not None:
-            count += 2 * len(self.added_overload.places)
-        if len(self.places):
-            count += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.by_scorer.values()]))
-        return count
+            arrays += self.added_overload.places, self.added_overload.shares
+        for scores in self.by_scorer.values():
+            arrays += scores.values, *scores.facts.values()
+        return sum([array.nbytes for array in arrays])
 
     @property
     def outcome(self) -> str:
@@ -172,8 +171,8 @@ class Decision:
 class Decisions:
     """The last decision of each pod, thread-safe. One decision per pod, so frequent retries do not evict the others."""
 
-    def __init__(self, max_decisions: int = MAX_DECISIONS, max_values: int = MAX_VALUES) -> None:
-        self._max_decisions, self._max_values, self._values = max_decisions, max_values, 0
+    def __init__(self, max_decisions: int = MAX_DECISIONS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_decisions, self._max_bytes, self._bytes = max_decisions, max_bytes, 0
         self._lock = threading.Lock()
         self._by_uid: OrderedDict[str, Decision] = OrderedDict()
 
@@ -184,10 +183,8 @@ class Decisions:
             former = self._drop(uid)
             decision.attempts = attempts + (former.attempts if former is not None else 0)
             self._by_uid[uid] = decision
-            self._values += decision.values_held
-            while len(self._by_uid) > self._max_decisions or (
-                self._values > self._max_values and len(self._by_uid) > 1
-            ):
+            self._bytes += decision.bytes_held
+            while len(self._by_uid) > self._max_decisions or (self._bytes > self._max_bytes and len(self._by_uid) > 1):
                 self._drop(next(iter(self._by_uid)))
 
     def __len__(self) -> int:
@@ -215,7 +212,7 @@ class Decisions:
     def _drop(self, uid: str) -> Decision | None:
         decision = self._by_uid.pop(uid, None)
         if decision is not None:
-            self._values -= decision.values_held
+            self._bytes -= decision.bytes_held
         return decision
 
 

@@ -177,7 +177,7 @@ class Placer:
             nodes=request.snapshot.table.names,
             places=request.places,
             failed=failed,
-            by_scorer=by_scorer,
+            by_scorer={name: scores.packed() for name, scores in by_scorer.items()},
             weights=weights,
             totals=totals,
             scores=points.scores,

@@ -89,6 +89,11 @@ class NodeScores(NamedTuple):
     values: Floats  # (m,): from 0, the worst possible, to 1, the best
     facts: Mapping[str, Floats]  # name -> (m,): quantities behind the values, for `Scorer.explain`
 
+    def packed(self) -> NodeScores:
+        """In single precision, which is enough to show: half the memory of thousands of decisions."""
+        facts = {fact: amounts.astype(np.float32) for fact, amounts in self.facts.items()}
+        return NodeScores(self.values.astype(np.float32), facts)
+
 
 class Scorer(NamedTuple):
     """One criterion: `score` is None if it does not apply to the pod, `explain` says why a node got its value."""

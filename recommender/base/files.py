@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
+
 from recommender.base.errors import Misuse
 
 CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
@@ -49,6 +51,31 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno and not error.filename:
             error.filename = str(target)  # a full disk is reported without one
         raise
+
+
+def read_mapping(file: Path, option: str, example: str) -> dict[str, object]:
+    """Names and values in a YAML or JSON file, given by `option`; `example` is a line of one.
+
+    Raises Misuse: not readable, not a mapping, or a name that is there twice, of which a parser would take the last.
+    """
+    remedy = f"Write lines such as `{example}`."
+    try:
+        text = file.read_text(encoding="utf-8")
+        read, tree = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+    except OSError as error:
+        raise Misuse(f"{option} {file}: {(error.strerror or 'cannot be read').lower()}. Check the path.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise Misuse(f"{file}{where}: not YAML: {problem or error}. {remedy}") from error
+    if read is None:
+        return {}
+    if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
+        raise Misuse(f"{file}: not a mapping of names. {remedy}")
+    keys = [key.value for key, _ in tree.value]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise Misuse(f"{file}: {twice!r} is given twice. Leave one of them out.")
+    return read
 
 
 def check_target(path: str | Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from recommender.base.errors import Misuse
+from recommender.base.files import read_mapping
 from recommender.base.units import format_duration
 from recommender.cli.common import FILE
 
@@ -142,7 +142,7 @@ def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
         for key in keys_of(option)
     }
     values: dict[str, Any] = {}
-    for key, value in _mapping(file).items():
+    for key, value in read_mapping(file, "--config", "interval: 10s").items():
         option = options.get(key)
         if option is None:
             near = difflib.get_close_matches(key, options, n=1)
@@ -168,23 +168,3 @@ def _validated(file: Path, key: str, option: click.Option, value: object, ctx: c
     except click.BadParameter as error:
         raise Misuse(f"{file}: {key}: {error.message.rstrip('.')}. See `{ctx.command_path} --help`.") from error
     return given
-
-
-def _mapping(file: Path) -> Mapping[str, object]:
-    try:
-        text = file.read_text(encoding="utf-8")
-        read, tree = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
-    except OSError as error:
-        raise Misuse(f"--config {file}: {(error.strerror or 'cannot be read').lower()}. Check the path.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise Misuse(f"{file}{where}: not YAML: {problem or error}. Write lines such as `interval: 10s`.") from error
-    if read is None:
-        return {}
-    if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
-        raise Misuse(f"{file}: not a mapping of options. Write lines such as `interval: 10s`.")
-    keys = [key.value for key, _ in tree.value]
-    if twice := next((key for key in keys if keys.count(key) > 1), None):  # the parser would take the last one
-        raise Misuse(f"{file}: {twice!r} is given twice. Leave one of them out.")
-    return read

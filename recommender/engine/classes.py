@@ -66,6 +66,7 @@ class Classes:
             runs = {str(name): [decode_curve(run) for run in kept] for name, kept in dict(content["runs"]).items()}
             levels = {name: float(level) for name, level in dict(content["levels"]).items() if name in runs}
             losses = {name: _decode_losses(kept) for name, kept in dict(content.get("losses", {})).items()}
+            withheld = set(map(str, content.get("withheld", ())))
             memory = {str(name): decode_memory_runs(part) for name, part in dict(content["memory"]).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"workload class {key}: the kept runs do not fit ({error!r})"
@@ -75,6 +76,7 @@ class Classes:
             known.replace([*kept, *known.kept])
             known.level = levels.get(name, known.level)
             known.charge(*losses.get(name, (0.0, 0.0, 0.0)))
+            known.withheld |= name in withheld
         for name, of_runs in memory.items():
             known = self.runs(key, name)
             known.memory = ClassMemory([*of_runs, *known.memory])
@@ -313,12 +315,13 @@ def _packed(runs: Mapping[str, ClassRuns]) -> str:
         name: [np.round(known.losses, 1), np.round(known.charged, 1), round(known.samples, 1)]
         for name, known in runs.items()
     }
+    others = {"levels": levels, "losses": losses, "withheld": [name for name, known in runs.items() if known.withheld]}
     text, fewest = "", MAX_NUMBERS + 1.0
     for detail in DETAILS:
         if (numbers := sum(_numbers(known, detail) for known in runs.values())) < fewest:
             kept = {name: _encode_curves(known, detail) for name, known in runs.items()}
             memory = {name: _encode_memory_runs(known.memory, detail.memory) for name, known in runs.items()}
-            text, fewest = pack({"runs": kept, "levels": levels, "losses": losses, "memory": memory}), numbers
+            text, fewest = pack({"runs": kept, "memory": memory, **others}), numbers
             if len(text) <= MAX_TEXT_CHARS:
                 break
     return text

@@ -108,7 +108,7 @@ class ColdStarts:
         group, arrays, found = self._groups.by_slot[slot], self._groups.arrays, list[ColdStart]()
         published, requested = float(arrays.published[slot, MEMORY]), float(arrays.requests[slot, MEMORY])
         present_bytes = requested if math.isnan(published) else published
-        limited_cores = float(arrays.declared_cores[slot]) if arrays.cpu_limit_follows[slot] else math.nan
+        declared_cores, follows = float(arrays.declared_cores[slot]), bool(arrays.cpu_limit_follows[slot])
         for workload, age_s, input_size, costly in queries:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:
@@ -116,8 +116,8 @@ class ColdStarts:
                 run = next_run(arrays, slot, input_size, self._rails, spread, costly=costly)
                 memory_bytes, promised = cold_start_memory(runs, present_bytes, run)
                 cpu_cores = expected.cpu_cores
-                if not expected.foreseen:
-                    cpu_cores = float(np.fmax(cpu_cores, limited_cores))
+                if (follows or runs.withheld) and not expected.foreseen:
+                    cpu_cores = float(np.fmax(cpu_cores, declared_cores))
                 found.append(ColdStart((cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None

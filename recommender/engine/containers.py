@@ -80,6 +80,11 @@ class Member:
             return None
         return self.instance.namespace, self.workload, self.instance.container
 
+    @property
+    def class_withheld(self) -> bool:
+        """Whether CPU was withheld in a run of its class: then it may be in this one."""
+        return self.runs is not None and self.runs.withheld
+
 
 def slots_of(members: Sequence[Member]) -> IntArray:
     """int64 (m,): slots of these members."""
@@ -209,7 +214,7 @@ class Containers:
         self.arrays.started_s[member.slot] = started_s
         self.arrays.class_queried_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
         self.arrays.censored_samples[member.slot], self.arrays.censored_cpu_cores[member.slot] = 0, np.nan
-        self.arrays.withheld[member.slot] = False
+        self.arrays.withheld[member.slot] = member.class_withheld
         self.curves.reset(member.slot)
         self.memory.reset(member.slot)
 
@@ -353,7 +358,7 @@ class Containers:
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
         arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s
         fresh = Member(instance, slot, new.workload, new.history, new.runs)
-        arrays.table[slot] = self._table_of(fresh)
+        arrays.table[slot], arrays.withheld[slot] = self._table_of(fresh), fresh.class_withheld
         self._expect_losses(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
         self.resume(self, fresh, cell)

@@ -88,6 +88,7 @@ class Fleet(Containers):
         member.workload, member.runs = workload, runs
         arrays, slot = self.arrays, member.slot
         arrays.has_class[slot] = runs is not None
+        arrays.withheld[slot] |= member.class_withheld
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
         arrays.class_cores[slot], arrays.class_foresees[slot], arrays.foreseen[slot] = np.nan, False, False
         self._expect_losses(member)

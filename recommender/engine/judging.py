@@ -33,6 +33,9 @@ def judge(
         slots, arrays.group[slots], groups.lacks_room(now_s), VIOLATION_TOLERANCE,
         arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, unlimited,
     )  # fmt: skip
+    for slot in slots[arrays.withheld[slots]].tolist():
+        if (of_class := fleet.by_slot[slot].runs) is not None:
+            of_class.withheld = True
     slots, allocated, unlimited = slots[is_judged], allocated[is_judged], unlimited[is_judged]
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
     report.judge(used, allocated, int(is_censored.sum()))

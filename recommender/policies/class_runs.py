@@ -94,6 +94,8 @@ class ClassRuns:
     `losses` is what each expert (`kernels.experts`) has cost in them, `charged` the mean over all experts in the same
     samples, float64 (EXPERTS,) each, and `samples` their number: some classes are too unlike to be worth following.
 
+    `withheld`: a container of it used more CPU once there was more.
+
     `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
     width of the widest buckets: only the peak within one is known.
     """
@@ -102,6 +104,7 @@ class ClassRuns:
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
         self.losses, self.charged, self.samples = np.zeros(EXPERTS), np.zeros(EXPERTS), 0.0
         self.memory, self._turnover = ClassMemory(), Turnover()
+        self.withheld = False
         self.replace(runs)
 
     def __len__(self) -> int:

@@ -36,7 +36,7 @@ LEVELS: Mapping[str, Levels] = {
         ("objects", ("objects",)),
         ("watching", ("watching", "lease", "model_map", "profiles")),
         ("workloads", ("workloads",)),
-        ("features", ("vpas", "progress", "usage")),
+        ("features", ("vpas", "progress", "usage", "node_types")),
     ],
     "recommender.live": [
         ("base", ("health", "rules", "steady_clock")),

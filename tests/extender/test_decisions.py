@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from extender.placing.decisions import Decision, Decisions, event_text
@@ -60,7 +61,8 @@ def test_the_oldest_decisions_are_dropped_when_they_hold_too_many_values() -> No
     world = world_of()
     world.place(pod_json("p"))
     model = decision(world, "p")
-    kept = Decisions(max_decisions=10, max_values=5 * model.values_held)
+    model.totals, model.scores = np.zeros(0), np.zeros(0, np.intp)
+    kept = Decisions(max_decisions=10, max_bytes=5 * model.bytes_held)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
         kept.put(Decision(pod, NOON_S, places=model.places, by_scorer=model.by_scorer), attempts=1)
@@ -71,7 +73,7 @@ def test_the_oldest_decisions_are_dropped_when_they_hold_too_many_values() -> No
 
 @pytest.mark.parametrize("gang", [True, False], ids=["a gang with reserved nodes", "pods refused because of CPU"])
 def test_decisions_on_pods_that_hundreds_of_nodes_refuse_take_no_more_memory_than_is_counted(gang: bool) -> None:
-    """Eight bytes for each value, and twice as much for the last snapshot and the advice."""
+    """And twice as much for the last snapshot and the advice."""
     names = [f"a-node-with-quite-a-name-{number}.example.internal" for number in range(400)]
     world = World(Settings(limits=Limits(cpu_overload=0.01)), *(node_json(name, cpu="5") for name in names))
     world.put(*(pod_json(f"busy-{name}", cpu="5", node=name) for name in names))
@@ -88,9 +90,9 @@ def test_decisions_on_pods_that_hundreds_of_nodes_refuse_take_no_more_memory_tha
         held_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    values = sum(decision(world, pod["metadata"]["name"]).values_held for pod in pods)
-    assert values >= 50 * 399
-    assert held_bytes < 3 * 8 * values
+    counted_bytes = sum(decision(world, pod["metadata"]["name"]).bytes_held for pod in pods)
+    assert counted_bytes >= 8 * 50 * 399
+    assert held_bytes < 3 * counted_bytes
 
 
 def test_decisions_made_while_nodes_come_and_go_share_the_names_of_nodes() -> None:

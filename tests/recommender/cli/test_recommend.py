@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from recommender.cluster.node_types import INSTANCE_TYPE_LABEL
 from tests.fakes.command_line import CommandResult
 
 Phasewise = Callable[..., CommandResult]
@@ -152,6 +153,40 @@ def test_nodes_are_counted_with_the_requests_as_they_are_as_advised_and_by_phase
     assert nodes("8x16Gi")["now"]["peak_nodes"] == 1 and nodes("8x16Gi")["now"]["cost"] is None
     assert nodes("2x16Gi@1")["now"]["pods_larger_than_a_node"][0] == "ml/bert-0"
     assert nodes() == {}
+
+
+@pytest.mark.option("phasewise recommend", "--nodes", "--prices")
+@pytest.mark.option("phasewise dry-run", "--nodes", "--prices")
+@pytest.mark.parametrize("command", [("recommend", "-o", "json"), ("dry-run", "--model", "bundled", "--json", "-")])
+def test_the_nodes_of_a_cluster_and_their_prices_count_as_their_types_do(
+    phasewise: Phasewise, usage: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    nodes, prices = tmp_path / "nodes.json", tmp_path / "prices.yaml"
+    labels, allocatable = {INSTANCE_TYPE_LABEL: "m5.xlarge"}, {"cpu": "4", "memory": "16Gi"}
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": allocatable}}
+    nodes.write_bytes(orjson.dumps({"items": [node]}))
+    prices.write_text("m5.xlarge: 0.5\n")
+
+    def found(*options: object) -> dict:
+        return orjson.loads(phasewise(command[0], usage, *command[1:], *options).out)["nodes"]
+
+    assert found("--nodes", nodes, "--prices", prices) == found("--node-type", "4x16Gi@0.50")
+    assert found("--nodes", nodes) == found("--node-type", "4x16Gi")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--nodes", "nodes.json", "--node-type", "4x16Gi"), "--nodes and --node-type say the same"),
+        (("--prices", "prices.yaml"), "--prices are of the nodes in --nodes"),
+        (("--nodes", "absent.json"), "absent.json: no such file"),
+    ],
+)
+def test_nodes_and_prices_that_do_not_fit_together_are_refused(
+    phasewise: Phasewise, usage: Path, options: tuple[str, ...], problem: str
+) -> None:
+    ended = phasewise("recommend", usage, *options)
+    assert ended.code == 2 and problem in " ".join(ended.err.split())
 
 
 def test_the_table_of_nodes_says_which_pods_are_larger_than_a_node(phasewise: Phasewise, usage: Path) -> None:

@@ -127,7 +127,7 @@ def test_every_option_can_be_set_by_flag_environment_and_file(
         ("shard: 3/3", "shard: '3/3' is not a shard"),
         ("interval: 1s\nrecommender-interval: 2s", "given twice"),
         ("interval: 1s\ninterval: 2s", "'interval' is given twice"),
-        ("- interval", "not a mapping of options"),
+        ("- interval", "not a mapping of names"),
         ("interval: 'open", "line 1: not YAML"),
         ("config: other.yaml", "no option 'config'"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recommender.base.records import CPU
 from recommender.engine.container_arrays import BY_CLASS, BY_GRAPH
 from recommender.engine.judging import judge
-from recommender.engine.keys import Ended, Rules
+from recommender.engine.keys import Ended, Rules, WorkloadKey
 from recommender.engine.tally import Report
 from recommender.kernels.samples import FREE_DECAY, MIN_CENSORED_SAMPLES
 from recommender.policies.class_runs import MIN_RUNS_TO_FALL, ClassRuns
@@ -82,12 +82,14 @@ def test_a_request_is_no_bound_where_it_is_not_ours_but_a_limit_always_is() -> N
 def test_whether_cpu_was_withheld_shows_in_the_next_samples(
     request_cores: float, cores: float, withheld: bool, tested: bool
 ) -> None:
-    one = sampled()
+    one, runs = sampled(), ClassRuns()
+    one.world.fleet.by_slot[one.slot].runs = runs
     one.use(*[1.0] * MIN_CENSORED_SAMPLES)
     arrays = one.world.fleet.arrays
     arrays.requests[one.slot, CPU] = request_cores
     one.use(cores)
     assert (bool(arrays.withheld[one.slot]), bool(arrays.tested[one.slot])) == (withheld, tested)
+    assert runs.withheld == withheld, "its class knows"
 
 
 @given(st.lists(st.floats(0.95, 1.05), min_size=MIN_CENSORED_SAMPLES, max_size=20))
@@ -182,14 +184,26 @@ def test_a_limit_far_below_the_demand_is_overcome_in_three_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "limit_follows", "cpu_cores"),
-    [(MIN_RUNS_TO_FALL - 1, True, 2.0), (MIN_RUNS_TO_FALL, True, 0.5), (1, False, 0.5)],
-    ids=["few runs are no reason for a lower limit", "enough runs are", "a request may go lower at once"],
+    ("runs", "limit_follows", "withheld", "cpu_cores"),
+    [
+        (MIN_RUNS_TO_FALL - 1, True, False, 2.0),
+        (MIN_RUNS_TO_FALL, True, False, 0.5),
+        (1, False, False, 0.5),
+        (1, False, True, 2.0),
+        (MIN_RUNS_TO_FALL, False, True, 0.5),
+    ],
+    ids=[
+        "few runs are no reason for a lower limit",
+        "enough runs are",
+        "a request may go lower at once",
+        "but not where full nodes have withheld CPU",
+        "until there are enough runs",
+    ],
 )
-def test_before_its_first_sample_a_run_is_held_to_less_than_declared_only_by_enough_runs(
-    runs: int, limit_follows: bool, cpu_cores: float
+def test_a_run_is_held_to_less_than_declared_only_by_enough_runs(
+    runs: int, limit_follows: bool, withheld: bool, cpu_cores: float
 ) -> None:
-    """Each run uses half a core for 50 s."""
+    """Before its first sample and after it; each run uses half a core for 50 s."""
     driver = EngineDriver()
     driver.groups[MAIN] = Rules(declared_cores=2.0, limits_follow=limit_follows, cpu_limit_follows=limit_follows)
     for number in range(runs):
@@ -199,6 +213,10 @@ def test_before_its_first_sample_a_run_is_held_to_less_than_declared_only_by_eno
         ended = running(workload="exp", started_s=started_s, finished=True, ended=Ended(0, started_s, driver.now_s))
         driver.containers = {one: ended}
         driver.step()
+    driver.engine.classes.runs(WorkloadKey(MAIN.namespace, "exp"), MAIN.container).withheld = withheld
     driver.usage, driver.containers = {}, {instance(runs): running(workload="exp", started_s=driver.now_s)}
     driver.step()
+    assert driver.target()[0] == pytest.approx(cpu_cores, rel=0.3)
+    driver.usage = {instance(runs): (0.5, 1.0)}
+    driver.steps(10)
     assert driver.target()[0] == pytest.approx(cpu_cores, rel=0.3)

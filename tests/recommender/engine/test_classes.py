@@ -28,6 +28,7 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     classes = Classes()
     classes.runs(KEY, "main").level = 0.75
     classes.runs(KEY, "main").charge(np.arange(EXPERTS) * 12.34, np.full(EXPERTS, 20.0), 60)
+    classes.runs(KEY, "main").withheld = True
     rng = np.random.default_rng(1)
     for _ in range(300):
         levels = np.column_stack([rng.random(240), rng.random(240) * 1e10]).astype(np.float32)
@@ -41,7 +42,7 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     again = Classes()
     again.load(KEY, status["state"], 5.0)
     assert len(again.runs(KEY, "main")) >= 8
-    assert again.runs(KEY, "main").level == 0.75
+    assert (again.runs(KEY, "main").level, again.runs(KEY, "main").withheld) == (0.75, True)
     for name in ("losses", "charged", "samples"):
         kept, known = (getattr(one.runs(KEY, "main"), name) for one in (again, classes))
         np.testing.assert_allclose(kept, known, atol=0.05)
