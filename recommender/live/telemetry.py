@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter as Counts
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from recommender import __version__
-from recommender.base.records import RESOURCES, or_nan
+from recommender.base.records import RESOURCES, FloatArray, or_nan
 from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import PENDING
+from recommender.engine.container_arrays import NO_GROUP
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
@@ -44,6 +45,7 @@ class Telemetry:
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
+        self._namespaces: set[str] = set()
         self._counter, self._gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._seconds = partial(Histogram, registry=registry, buckets=DURATION_BUCKETS_S)
         self._unserved = Unserved(registry)
@@ -101,6 +103,9 @@ class Telemetry:
             "Request (or target where it is not applied) beyond use, divided by use, in the last round.",
             ["resource"],
         )
+        less = "less than declared in running containers whose VPA is applied; below zero: more."
+        self.saved_cpu_cores = self._gauge("phasewise_saved_cpu_cores", f"Cores requested {less}", ["namespace"])
+        self.saved_memory_bytes = self._gauge("phasewise_saved_memory_bytes", f"Bytes requested {less}", ["namespace"])
         self.violation_ratio = self._gauge(
             "phasewise_violation_ratio",
             "Share of recent samples in violation, not counting those that limits, quotas or nodes explain; mean over "
@@ -160,6 +165,15 @@ class Telemetry:
             self.violating.labels(resource).inc(float(report.violating[place]))
             if report.used[place] > 0:
                 self.slack_ratio.labels(resource).set(float(report.slack[place] / report.used[place]))
+        self._set_saved(saved_by_namespace(engine))
+
+    def _set_saved(self, saved: Mapping[str, FloatArray]) -> None:
+        for place, gauge in enumerate((self.saved_cpu_cores, self.saved_memory_bytes)):
+            for namespace in self._namespaces - saved.keys():
+                gauge.remove(namespace)
+            for namespace, amounts in saved.items():
+                gauge.labels(namespace).set(float(amounts[place]))
+        self._namespaces = set(saved)
 
     def stand_by(self) -> None:
         """Reset what describes the last round: another process leads, and reports these."""
@@ -170,6 +184,7 @@ class Telemetry:
             gauge.set(0)
         for by_label in (self.vpas, self.rails, self.slack_ratio, self.violation_ratio):
             by_label.clear()
+        self._set_saved({})
         self._unserved.update((), self._stopwatch())
 
     def checkpoints_written(self, written: int, failed: int, waiting: int) -> None:
@@ -189,6 +204,22 @@ class Telemetry:
         """Count a request to the API server; status 0 means no answer. Thread-safe."""
         self.requests.labels(method, str(status)).inc()
         self.request_s.labels(method).observe(duration_s)
+
+
+def saved_by_namespace(engine: Engine) -> dict[str, FloatArray]:
+    """Cores and bytes by which running containers request less than their owners declare, by namespace.
+
+    Only where targets are applied; a resource that is not declared does not count.
+    """
+    fleet, groups, by_slot = engine.fleet.arrays, engine.groups.arrays, engine.groups.by_slot
+    slots = np.flatnonzero(fleet.alive & (fleet.group != NO_GROUP))
+    owner, numbers = fleet.group[slots], dict[str, int]()
+    declared = np.column_stack([groups.declared_cores, groups.declared_bytes])[owner]
+    saved = np.where(groups.applied[owner, np.newaxis], np.nan_to_num(declared - fleet.requests[slots]), 0.0)
+    namespaces = [numbers.setdefault(by_slot[group].namespace, len(numbers)) for group in owner.tolist()]
+    total = np.zeros((len(numbers), len(RESOURCES)))
+    np.add.at(total, namespaces, saved)
+    return dict(zip(numbers, total, strict=True))
 
 
 def _state_of(vpa: VpaState) -> str:

@@ -13,12 +13,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from recommender.engine.container_arrays import NO_GROUP, ContainerArrays
 from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.keys import Group
 from recommender.engine.tally import Report
 from recommender.learning import model as models
 from recommender.live.outside.model_source import Loaded
 from recommender.live.telemetry import Telemetry
 from tests.fakes.clock import Clock
+from tests.recommender.engine.worked import GIB
 
 UNITS = ("_seconds", "_ratio", "_info", "_bytes")
 
@@ -68,16 +71,39 @@ def a_report() -> Report:
 
 
 def an_engine(containers: int) -> Any:
-    """The parts of an engine that metrics read: containers, and violations and deferred resizes of its groups."""
+    """The parts of an engine that metrics read: containers, and violations and deferred resizes of its groups.
+
+    The first group declares two cores and 4 GiB, the second two cores; two containers of the first and one of the other
+    request half a core and 1 GiB each.
+    """
     groups = GroupArrays()
     groups.grow(3)
     groups.judged[:2], groups.violations[0, 0] = (2.0, 1.0), 1.0
     groups.alive[:2], groups.deferred_since_s[:3] = True, (970.0, 950.0, 10.0)  # the third group is gone
+    groups.declared_cores[:2], groups.declared_bytes[0], groups.applied[:2] = 2.0, 4 * GIB, True
+    fleet = ContainerArrays()
+    fleet.grow(4)
+    fleet.alive[:], fleet.group[:3], fleet.requests[:] = True, (0, 0, 1), (0.5, GIB)
     return SimpleNamespace(
-        fleet=SimpleNamespace(members=range(containers)),
-        groups=SimpleNamespace(arrays=groups),
+        fleet=SimpleNamespace(members=range(containers), arrays=fleet),
+        groups=SimpleNamespace(arrays=groups, by_slot=[Group("team", "vpa", "main"), Group("other", "vpa", "main")]),
         rails_acting=lambda: {"room": 1, "fallback": 0},
     )
+
+
+def test_what_is_requested_less_than_declared_is_summed_by_namespace(telemetry: Telemetry) -> None:
+    engine = an_engine(4)
+    telemetry.round_done(a_report(), [], engine)
+    found = values(telemetry)
+    assert found["phasewise_saved_cpu_cores", "team"] == pytest.approx(2 * 1.5)
+    assert found["phasewise_saved_memory_bytes", "team"] == pytest.approx(2 * 3 * GIB)
+    assert found["phasewise_saved_cpu_cores", "other"] == pytest.approx(1.5)
+    assert found["phasewise_saved_memory_bytes", "other"] == 0.0, "nothing is declared"
+    engine.groups.arrays.applied[0], engine.fleet.arrays.group[2] = False, NO_GROUP
+    telemetry.round_done(a_report(), [], engine)
+    found = values(telemetry)
+    assert found["phasewise_saved_cpu_cores", "team"] == 0.0, "targets are not applied"
+    assert ("phasewise_saved_cpu_cores", "other") not in found, "its container has ended"
 
 
 def test_all_metrics_of_a_round_are_exposed(telemetry: Telemetry, clock: Clock) -> None:
