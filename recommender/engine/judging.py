@@ -33,7 +33,8 @@ def judge(
         slots, arrays.group[slots], groups.lacks_room(now_s), VIOLATION_TOLERANCE,
         arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, unlimited,
     )  # fmt: skip
-    for slot in slots[arrays.withheld[slots]].tolist():
+    # Not of a service: what one of its pods met on a full node would stay with all that follow.
+    for slot in slots[arrays.withheld[slots] & ~groups.repeats[arrays.group[slots]]].tolist():
         if (of_class := fleet.by_slot[slot].runs) is not None:
             of_class.withheld = True
     slots, allocated, unlimited = slots[is_judged], allocated[is_judged], unlimited[is_judged]

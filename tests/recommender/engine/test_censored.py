@@ -70,6 +70,7 @@ def test_a_request_is_no_bound_where_it_is_not_ours_but_a_limit_always_is() -> N
     assert [count for count, _ in sampled(1.0, applied=False).use(1.0, 1.0)] == [2, 4]
 
 
+@pytest.mark.parametrize("repeats", [False, True], ids=["job", "service"])
 @pytest.mark.parametrize(
     ("request_cores", "cores", "withheld", "tested"),
     [
@@ -80,16 +81,17 @@ def test_a_request_is_no_bound_where_it_is_not_ours_but_a_limit_always_is() -> N
     ids=["it uses more once there is more", "it uses as much as before", "it uses more than a full node would give"],
 )
 def test_whether_cpu_was_withheld_shows_in_the_next_samples(
-    request_cores: float, cores: float, withheld: bool, tested: bool
+    request_cores: float, cores: float, withheld: bool, tested: bool, repeats: bool
 ) -> None:
     one, runs = sampled(), ClassRuns()
+    one.world.groups.repeats[0] = repeats
     one.world.fleet.by_slot[one.slot].runs = runs
     one.use(*[1.0] * MIN_CENSORED_SAMPLES)
     arrays = one.world.fleet.arrays
     arrays.requests[one.slot, CPU] = request_cores
     one.use(cores)
     assert (bool(arrays.withheld[one.slot]), bool(arrays.tested[one.slot])) == (withheld, tested)
-    assert runs.withheld == withheld, "its class knows"
+    assert runs.withheld == (withheld and not repeats), "the class of a job knows"
 
 
 @given(st.lists(st.floats(0.95, 1.05), min_size=MIN_CENSORED_SAMPLES, max_size=20))
