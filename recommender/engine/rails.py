@@ -143,7 +143,9 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     # The updater changes all containers of a pod once one of them requests too much of anything.
     too_large = s.groups.with_others_of_vpa(in_either(s.groups.requests > upper))
     would_shrink = ((s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | too_large)[:, np.newaxis]
-    floor = np.where(would_shrink, default / (VIOLATION_TOLERANCE, 1.0), np.fmax(s.groups.requests, default))
+    held = s.groups.requests.copy()  # more CPU than its owner declares it got for what has passed
+    held[:, CPU] = np.where(held[:, CPU] > s.groups.declared_cores, s.groups.declared_cores, held[:, CPU])
+    floor = np.where(would_shrink, default / (VIOLATION_TOLERANCE, 1.0), np.fmax(held, default))
     return np.where(keeps, np.fmax(target, np.where(np.isnan(target), np.nan, floor)), target)
 
 

@@ -106,6 +106,9 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "CPU that could be held back falls no sooner than the default recommender's while nothing tells what comes": (
         {"cpu_needs_experience": True, "requests": (1.9, 1.5 * GIB)}, [1.9, 1.5], ["limit"],
     ),
+    "more than is declared falls to that": (
+        {"cpu_needs_experience": True, "requests": (1.9, 1.5 * GIB), "declared_cores": 0.9}, [0.9, 1.5], ["limit"],
+    ),
     "such CPU above the upper bound falls to what is enough of the default target": (
         {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6 / 1.05, 1.5], ["limit"],
     ),
