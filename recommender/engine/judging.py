@@ -29,14 +29,16 @@ def judge(
     """
     arrays, allocated, unlimited = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged, is_censored = np.empty((2, len(slots)), bool)
+    withheld = arrays.withheld[slots]
     judge_samples(
         slots, arrays.group[slots], groups.lacks_room(now_s), VIOLATION_TOLERANCE,
         arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, unlimited,
     )  # fmt: skip
     # Not of a service: what one of its pods met on a full node would stay with all that follow.
-    for slot in slots[arrays.withheld[slots] & ~groups.repeats[arrays.group[slots]]].tolist():
+    differs = (arrays.withheld[slots] != withheld) & ~groups.repeats[arrays.group[slots]]
+    for slot in slots[differs].tolist():
         if (of_class := fleet.by_slot[slot].runs) is not None:
-            of_class.withheld = True
+            of_class.withheld = bool(arrays.withheld[slot])
     slots, allocated, unlimited = slots[is_judged], allocated[is_judged], unlimited[is_judged]
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
     report.judge(used, allocated, int(is_censored.sum()))
