@@ -18,6 +18,7 @@ from recommender.base.errors import Misuse
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import WriteReport
+from recommender.engine.container_arrays import ContainerArrays
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
 from recommender.live import service as under_test
@@ -91,10 +92,10 @@ class Rounds:
         self.error: BaseException | None = None
         self.vpas: dict[Any, Any] = {}
         self.profiles = SimpleNamespace()
-        groups = SimpleNamespace(arrays=GroupArrays())
+        groups = SimpleNamespace(arrays=GroupArrays(), by_slot={})
         self.engine = SimpleNamespace(
             adopt=lambda model: None,
-            fleet=SimpleNamespace(members={}),
+            fleet=SimpleNamespace(members={}, arrays=ContainerArrays()),
             groups=groups,
             lead_time=SimpleNamespace(seconds=85.0),
             rails_acting=dict,
