@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -49,13 +50,13 @@ def exported_metrics() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def scraped(prometheus: Prometheus) -> Prometheus:
-    """A Prometheus that has scraped these metrics at least three times."""
+def scraped(prometheus: Prometheus) -> Iterator[Prometheus]:
+    """A Prometheus that has scraped these metrics three times, and goes on: after a failed scrape they are stale."""
     page = Reply(body=exported_metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
     with played(lambda _: page) as served:
         prometheus.scrape("phasewise", f"{served.url}/metrics")
         prometheus.wait_for("count_over_time(phasewise_leader[1m]) >= 3", "three scrapes")
-    return prometheus
+        yield prometheus
 
 
 @pytest.mark.parametrize("panel", queries())
