@@ -29,7 +29,7 @@ def judge(
     Left out are containers without a target, those that never had it, and those whose resize is deferred. Where targets
     are not applied, samples are compared with the target itself. The report counts every shortage, and samples of
     censored demand as such; the policies are charged only with shortages that they would have had without limits, and a
-    class only by runs that tell something of it.
+    class only by runs that tell something of it. A class also learns whether full nodes hold its jobs back.
     """
     arrays, allocated, unlimited = fleet.arrays, np.empty((len(slots), 2)), np.empty((len(slots), 2))
     is_judged, is_censored = np.empty((2, len(slots)), bool)

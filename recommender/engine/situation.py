@@ -105,7 +105,8 @@ class Situation:
     def unforeseen_at_limit(self) -> BoolArray:
         """bool (n,): services whose CPU limit follows, and nothing but the default recommender tells what they need.
 
-        A job keeps what it has until it ends. Pods of a service come and go, and each would be created with as much.
+        A job keeps what it declares until it ends. Pods of a service come and go, and each would be created with what
+        the last ones had.
         """
         unforeseen = self.groups.repeats & self.groups.cpu_limit_follows & self.cpu_needs_experience
         return unforeseen & self._default_known

@@ -360,7 +360,7 @@ def test_after_a_day_a_steady_load_reserves_no_more_than_under_the_default_recom
         (mode, limited, large if limited == (mode == "Recreate") else small)
         for mode, limited in itertools.product(MODES, (False, True))
     ]
-    slack: dict[Contender, list[list[float]]] = {}
+    reserved: dict[Contender, list[Amounts]] = {}
     for contender in CONTENDERS:
         workloads = []
         for number, (mode, limited, load) in enumerate(cases):
@@ -368,8 +368,8 @@ def test_after_a_day_a_steady_load_reserves_no_more_than_under_the_default_recom
             limits = declared if limited else NONE
             workloads.append(web(use, declared, mode, limits=limits, namespace=f"ns-{number}"))
         Play(contender, workloads, round_s=60.0).until(27.0)
-        slack[contender] = [workload.tallies[1].slack for workload in workloads]
-    for case, ours, default in zip(cases, slack["ours"], slack["default"], strict=True):
+        reserved[contender] = [workload.tallies[1].reserved for workload in workloads]
+    for case, ours, default in zip(cases, reserved["ours"], reserved["default"], strict=True):
         assert ours[CPU] <= default[CPU], case
         assert ours[MEMORY] <= default[MEMORY], case
 

@@ -30,8 +30,8 @@ class Tally:
     `down_s`: Container-seconds in which a container should have run but did not.
     `ran_s`, `below_cpu_s`, `below_memory_s`: Container-seconds in total, and those with demand above 1.05 times the
         request.
-    `used`, `slack`, `created_slack`: Core-seconds and byte-seconds; slack is requested but unused, with the present
-        requests and with those that the container was created with.
+    `used`, `reserved`, `slack`, `created_slack`: Core-seconds and byte-seconds; slack is requested but unused, with the
+        present requests and with those that the container was created with.
     `slowdowns`: Time of each finished run of a Job, divided by what its work takes with the declared resources.
     """
 
@@ -45,6 +45,7 @@ class Tally:
     below_cpu_s: float = 0.0
     below_memory_s: float = 0.0
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
     created_slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slowdowns: tuple[float, ...] = ()
@@ -56,7 +57,7 @@ class Tally:
         self.below_memory_s += elapsed_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
         for i in (CPU, MEMORY):
             self.used[i] += used[i] * elapsed_s
-            # The comparisons are false for NaN.
+            self.reserved[i] += elapsed_s * (requests[i] if requests[i] >= 0.0 else 0.0)  # false for NaN, as below
             self.slack[i] += elapsed_s * (requests[i] - used[i] if requests[i] > used[i] else 0.0)
             self.created_slack[i] += elapsed_s * (created[i] - used[i] if created[i] > used[i] else 0.0)
 
