@@ -24,7 +24,8 @@ MOST_TIMES = {"job_time": 1.02, "worst_job_time": 1.05}
 
 MOST_UPDATES, SAVED = 2, 0.01
 """Most resizes in place, divided by the default's, unless they gain something: fewer of `COUNTED_HARMS`, or this much
-of `GAINS` or of the slack that the pods would have had without them."""
+of `GAINS`; or, beside what the pods were created with, of their slack while they were resized, or of the time below
+use."""
 
 GAINS = "cpu_slack", "memory_slack", "job_time", "cpu_below_use", "memory_below_use"
 
@@ -143,9 +144,11 @@ def slack_of(tally: Tally, resource: int) -> float:
 
 
 def saved_by_updates(tally: Tally) -> bool:
-    """Whether resizes saved something of what the pods were created with."""
-    parts = zip(tally.created_slack, tally.slack, tally.used, strict=True)
-    return any(created - slack > SAVED * used for created, slack, used in parts)
+    """Whether resizes saved something, beside what the pods were created with."""
+    below_s = tally.below_cpu_s + tally.below_memory_s
+    parts = zip(tally.created_slack, tally.slack, tally.resized_used, strict=True)
+    saved = any(created - slack > SAVED * used for created, slack, used in parts)
+    return saved or tally.created_below_s - below_s > SAVED * tally.ran_s
 
 
 def figures_of(tally: Tally) -> dict[str, Any]:

@@ -135,14 +135,16 @@ def _limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     An unseen peak of memory kills there, and after a kill the default's target has a margin above the bump. Only enough
     earlier runs of the class can rule out a peak; a quiet half day cannot. Too low a CPU limit holds a training back
     for as long as nobody sees it, unless its own past or such runs tell what comes; so does a request on a full node.
-    What is no violation is enough of CPU, and what its owner declares is.
+    What is no violation is enough of CPU, and what its owner declares is. That the updater would change a pod of a job
+    for its memory shows nothing of its CPU.
     """
     cpu_keeps = s.cpu_needs_experience & ~s.unforeseen_at_limit
     keeps = np.column_stack([cpu_keeps, s.groups.limits_follow & ~s.promised]) & ~s.evicts[:, np.newaxis]
     default, upper = s.groups.default_estimate[:, TARGET], s.groups.default_estimate[:, UPPER]
     # The updater changes all containers of a pod once one of them requests too much of anything.
     too_large = s.groups.with_others_of_vpa(in_either(s.groups.requests > upper))
-    would_shrink = ((s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | too_large)[:, np.newaxis]
+    old = s.youngest_s >= POD_LIFETIME_THRESHOLD_S
+    would_shrink = np.column_stack([old | (too_large & s.groups.repeats), old | too_large])
     held = s.groups.requests.copy()  # beyond what is declared, it was raised for use that has passed
     held[:, CPU] = np.where(held[:, CPU] > s.groups.declared_cores, s.groups.declared_cores, held[:, CPU])
     floor = np.where(would_shrink, default / (VIOLATION_TOLERANCE, 1.0), np.fmax(held, default))

@@ -53,9 +53,10 @@ def test_twice_as_many_updates_are_worse_only_where_they_save_nothing() -> None:
 
 def test_updates_are_not_in_vain_where_pods_would_keep_more_without_them_or_more_harm_is_done() -> None:
     """Limits of Jobs stay as declared at first, so slack is more than the default's; but less than with no resizes."""
-    default, ours = outcome(0.2, updates=5), outcome(0.5, updates=11, created_slack=[0.52, 0.5])
-    assert worse("leak", default, ours) == []
-    assert worse("leak", default, outcome(0.5, updates=11, created_slack=[0.505, 0.2])) == ["updates"]
+    default, resized = outcome(0.2, updates=5), {"updates": 11, "resized_used": [0.1, 0.0]}
+    assert worse("leak", default, outcome(0.5, created_slack=[0.502, 0.5], **resized)) == []
+    assert worse("leak", default, outcome(0.5, created_slack=[0.5005, 0.2], **resized)) == ["updates"]
+    assert worse("leak", default, outcome(0.5, created_below_s=360.0, **resized)) == [], "it would lack what it uses"
     assert worse("leak", outcome(0.2, kills=3, updates=5), outcome(0.2, kills=2, updates=11)) == []
 
 

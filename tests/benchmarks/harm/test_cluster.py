@@ -115,12 +115,26 @@ def test_slack_without_resizes_is_that_of_the_requests_at_creation() -> None:
     cluster = cluster_of(web, minutes=10.0)
     before = tally_of(web)
     assert before.created_slack == before.slack
+    assert before.resized_used == [0.0, 0.0]
     container = web.pods[0].containers[0]
     container.actual = container.desired = Resources((0.5, GIB))
     wait(cluster, 10.0)
     after = tally_of(web)
     assert after.created_slack[CPU] / after.used[CPU] == pytest.approx(3.0)
     assert after.slack[CPU] / after.used[CPU] == pytest.approx(2.0, rel=0.05)
+    assert after.resized_used[CPU] / after.used[CPU] == pytest.approx(0.5, rel=0.05)
+    assert after.resized_used[MEMORY] == 0.0, "as at creation"
+
+
+def test_time_below_use_is_counted_with_the_requests_at_creation_too() -> None:
+    web = workload("Off", use=steady(1.5, 0.5 * GIB), replicas=1)
+    cluster = cluster_of(web, minutes=10.0)
+    container = web.pods[0].containers[0]
+    container.actual = container.desired = Resources((2.0, GIB))
+    wait(cluster, 10.0)
+    tally = tally_of(web)
+    assert tally.created_below_s == tally.ran_s
+    assert tally.below_cpu_s == pytest.approx(0.5 * tally.ran_s, rel=0.05)
 
 
 def test_a_resize_restarts_a_container_only_for_resources_that_require_it() -> None:

@@ -109,8 +109,11 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "more than is declared falls to that": (
         {"cpu_needs_experience": True, "requests": (1.9, 1.5 * GIB), "declared_cores": 0.9}, [0.9, 1.5], ["limit"],
     ),
-    "such CPU above the upper bound falls to what is enough of the default target": (
-        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [0.6 / 1.05, 1.5], ["limit"],
+    "such CPU of a service above the upper bound falls to what is enough of the default target": (
+        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB), "repeats": True}, [0.6 / 1.05, 1.5], ["limit"],
+    ),
+    "such CPU of a job stays above the upper bound": (
+        {"cpu_needs_experience": True, "requests": (2.1, 1.5 * GIB)}, [2.1, 1.5], ["limit"],
     ),
     "a service gets the default recommender's CPU where its limit could hold it back unseen": (
         {"cpu_needs_experience": True, "cpu_limit_follows": True, "repeats": True, "requests": (1.9, 1.5 * GIB)},
@@ -278,12 +281,14 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
 
 def test_where_limits_follow_containers_fall_with_the_one_for_which_the_updater_changes_their_pod() -> None:
     small = {
-        "vpa": 1, "limits_follow": True, "cpu_needs_experience": True, "requests": (1.9, 4 * GIB),
+        "vpa": 1, "limits_follow": True, "cpu_needs_experience": True, "repeats": True, "requests": (1.9, 4 * GIB),
         "published": (1.9, 4 * GIB), "less_memory_since_s": 9_000.0,
     }  # fmt: skip
     sidecar = {"vpa": 1, "requests": (2.1, 1 * GIB)}
     (cpu_cores, memory_bytes), _ = apply_rails(situation([small, sidecar]), OPTIONS)[-1]
     assert (cpu_cores, memory_bytes) == (0.6 / 1.05, 2 * GIB), "as the default recommender has it"
+    (cpu_cores, memory_bytes), _ = apply_rails(situation([{**small, "repeats": False}, sidecar]), OPTIONS)[-1]
+    assert (cpu_cores, memory_bytes) == (1.9, 2 * GIB), "the CPU of a job keeps what it had"
     (cpu_cores, memory_bytes), _ = apply_rails(situation([small, {**sidecar, "vpa": 2}]), OPTIONS)[-1]
     assert (cpu_cores, memory_bytes) == (1.9, 4 * GIB), "another VPA"
 

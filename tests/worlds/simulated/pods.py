@@ -32,6 +32,8 @@ class Tally:
         request.
     `used`, `reserved`, `slack`, `created_slack`: Core-seconds and byte-seconds; slack is requested but unused, with the
         present requests and with those that the container was created with.
+    `created_below_s`: As `below_cpu_s` plus `below_memory_s`, with the requests at creation.
+    `resized_used`: Used while a resource was no longer requested as at creation.
     `slowdowns`: Time of each finished run of a Job, divided by what its work takes with the declared resources.
     """
 
@@ -44,10 +46,12 @@ class Tally:
     ran_s: float = 0.0
     below_cpu_s: float = 0.0
     below_memory_s: float = 0.0
+    created_below_s: float = 0.0
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
     created_slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    resized_used: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slowdowns: tuple[float, ...] = ()
 
     def ran(self, wanted: Amounts, used: Amounts, requests: Amounts, created: Amounts, elapsed_s: float) -> None:
@@ -59,6 +63,8 @@ class Tally:
             self.used[i] += used[i] * elapsed_s
             self.reserved[i] += elapsed_s * (requests[i] if requests[i] >= 0.0 else 0.0)  # false for NaN, as below
             self.slack[i] += elapsed_s * (requests[i] - used[i] if requests[i] > used[i] else 0.0)
+            self.created_below_s += elapsed_s * (wanted[i] > created[i] * VIOLATION_TOLERANCE)
+            self.resized_used[i] += used[i] * elapsed_s * (created[i] != requests[i])
             self.created_slack[i] += elapsed_s * (created[i] - used[i] if created[i] > used[i] else 0.0)
 
     def __add__(self, other: Tally) -> Tally:
