@@ -16,6 +16,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
+from recommender.cluster.workloads.kinds import JOB_KINDS, KUBEFLOW
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,6 @@ class JobSizes:
 
 RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
-KUBEFLOW = "kubeflow.org/v1"
-KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
 def path_of_job(member: Member) -> str | None:
@@ -87,8 +86,8 @@ def path_of_job(member: Member) -> str | None:
     owner = member.owner
     if owner is not None and owner.kind == "Job":
         return path_of(("batch/v1", "jobs"), member.key.namespace, owner.name)
-    if owner is not None and owner.kind in KUBEFLOW_KINDS:
-        return path_of((KUBEFLOW, f"{owner.kind.lower()}s"), member.key.namespace, owner.name)
+    if owner is not None and (KUBEFLOW, owner.kind) in JOB_KINDS:
+        return path_of((f"{KUBEFLOW}/v1", f"{owner.kind.lower()}s"), member.key.namespace, owner.name)
     return None
 
 

@@ -11,7 +11,7 @@ from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.requests import INFEASIBLE
 from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa
-from recommender.cluster.workloads.targets import JOBS
+from recommender.cluster.workloads.kinds import COSTLY_KINDS
 from recommender.engine.keys import Rules
 
 DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
@@ -36,7 +36,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
             or (evictable and any(_is_refused(pod) for pod in live))
         ),
         limits_follow=limit_follows(vpa, live or pods, container, MEMORY),
-        repeats=vpa.target.kind not in JOBS,
+        repeats=vpa.target.kind not in COSTLY_KINDS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(sharing_policy(vpa)),

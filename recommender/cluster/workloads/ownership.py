@@ -14,6 +14,7 @@ from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import NO_TEMPLATES, Templates, read_templates
 from recommender.cluster.objects.selectors import IN, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.kinds import FINISHED, JOB_KINDS
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -24,11 +25,9 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Job": ("batch/v1", "jobs"),
     "CronJob": ("batch/v1", "cronjobs"),
 }
-"""The watched kinds and their resources; identified by kind alone, as upstream does."""
+"""The watched kinds and their resources; identified by kind alone, as upstream does, unless a CRD defines it."""
 
 PHASEWISE_PREFIX = "phasewise.dev/"
-
-FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
 
 MAX_OWNERS = 16
 """How many controllers above one another are followed: their owners may chain thousands, and each pod is asked for."""
@@ -43,9 +42,17 @@ class Ref(NamedTuple):
 
     @classmethod
     def of(cls, one: TargetRef | OwnerRef) -> Ref:
-        """Make a reference; well-known kinds have no group here, since the kind is unique."""
-        group = "" if one.kind in WELL_KNOWN else one.api_version.rpartition("/")[0]
-        return cls(group, one.kind, one.name)
+        """Make a reference; well-known kinds have no group here. That of a CRD has a dot: `batch.volcano.sh`."""
+        group = one.api_version.rpartition("/")[0]
+        return cls("" if one.kind in WELL_KNOWN and "." not in group else group, one.kind, one.name)
+
+    @property
+    def well_known(self) -> bool:
+        return self.kind in WELL_KNOWN and not self.group
+
+    @property
+    def is_job_of_crd(self) -> bool:
+        return (self.group, self.kind) in JOB_KINDS
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -87,6 +94,7 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
 
     `api_version` is for a kind that is not well-known; its objects have no selector.
     """
+    ref = Ref.of(TargetRef(api_version, kind, ""))
 
     @reads(kind)
     def read(raw: Fields) -> Workload:
@@ -98,19 +106,25 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
             generate_name=metadata.text("generateName"),
             labels=phasewise_entries(metadata.string_map("labels")),
             annotations=phasewise_entries(short_annotations(metadata)),
-            selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
+            selector=_read_selector(kind, raw.child("spec")) if ref.well_known else None,
             owner=read_controller(metadata),
             api_version=api_version or WELL_KNOWN[kind][0],
-            finished=any(
-                one.text("type") in FINISHED_CONDITIONS and one.text("status") == "True"
-                for one in raw.child("status").children("conditions")
-            ),
+            finished=_has_ended(ref, raw.child("status")),
             deleting="deletionTimestamp" in metadata,
             templates=read_templates(raw.child("spec")),
-            replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
+            replicas=raw.child("spec").integer("replicas") if ref.well_known else 0,
         )
 
     return read
+
+
+def _has_ended(ref: Ref, status: Fields) -> bool:
+    *path, last = JOB_KINDS[ref.group, ref.kind].phase.split(".") if ref.is_job_of_crd else [""]
+    for name in path:
+        status = status.child(name)
+    return (bool(last) and status.text(last) in FINISHED) or any(
+        one.text("type") in FINISHED and one.text("status") == "True" for one in status.children("conditions")
+    )
 
 
 def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
@@ -231,11 +245,15 @@ class Workloads(Index[Ref, Workload]):
             owner = workload.owner if workload is not None else None
 
     def controllers_of(self, pod: Pod) -> tuple[Workload, ...]:
-        """The controllers above a pod, nearest first; unwatched ones have only kind and name."""
+        """The controllers above a pod, nearest first; unwatched ones have only group, kind and name."""
         return tuple(
-            workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
-            for ref, workload in self.chain(pod.key.namespace, pod.owner)
+            workload or _unwatched(pod.key.namespace, ref) for ref, workload in self.chain(pod.key.namespace, pod.owner)
         )
+
+
+def _unwatched(namespace: str, ref: Ref) -> Workload:
+    version = ref.group and f"{ref.group}/"
+    return Workload(ref.kind, ObjectKey(namespace, ref.name), "", "", {}, {}, None, None, version)
 
 
 def _keys_of_workload(workload: Workload) -> Iterator[Hashable]:

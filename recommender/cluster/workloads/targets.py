@@ -1,7 +1,7 @@
 """The pods of a VPA: resolved from its targetRef, and checked against the ownership.
 
-Well-known kinds are resolved from watches, without requests; other kinds by their scale subresource. Kubeflow training
-jobs, JobSets and other kinds without one are resolved by the owners of pods and the labels set by their controllers.
+Well-known kinds are resolved from watches, without requests; other kinds by their scale subresource. Jobs of CRDs and
+other kinds without one are resolved by the owners of pods and the labels set by their controllers.
 
 Sources: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/target/fetcher.go` and `pkg/target/controller_fetcher`.
 """
@@ -14,24 +14,9 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, PodIndex, Ref, Workload, Workloads
+from recommender.cluster.workloads.kinds import NAME_LABELS
+from recommender.cluster.workloads.ownership import MAX_OWNERS, PodIndex, Ref, Workload, Workloads
 from recommender.cluster.workloads.scales import FAILURES, ScaleAnswer, ScaleResult, Scales
-
-TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
-"""Kinds resolved only by owner and labels: some have a scale subresource, but it covers only their workers."""
-
-JOBS = TRAINING_JOBS | {"Job", "CronJob"}
-"""Kinds whose pods lose their work when they are recreated."""
-
-JOB_NAME_LABELS = (
-    "training.kubeflow.org/job-name",
-    "jobset.sigs.k8s.io/jobset-name",
-    "job-name",
-    "tf-job-name",
-    "pytorch-job-name",
-    "mpi-job-name",
-)
-"""Labels with the job name, set by the controllers of training jobs; older versions last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +106,11 @@ class Targets:
     # -- pods of a target -----------------------------------------------------------------------------------------
 
     def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
-        if target.kind in WELL_KNOWN:
+        if ref.well_known:
             if (selector := self._well_known(namespace, ref).selector) is not None:
                 return self._pods.select(namespace, selector)
             return self.pods_controlled_by(namespace, ref)
-        if target.kind in TRAINING_JOBS:
+        if ref.is_job_of_crd:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
 
@@ -163,7 +148,7 @@ class Targets:
     def _by_owner(self, namespace: str, ref: Ref) -> list[Pod]:
         """The pods that the target owns, and those with its name in a job name label."""
         found = {pod.key: pod for pod in self.pods_controlled_by(namespace, ref)}
-        for label in JOB_NAME_LABELS:
+        for label in NAME_LABELS:
             with_name = LabelSelector.of_labels({label: ref.name})
             found |= {pod.key: pod for pod in self._pods.select(namespace, with_name)}
         return [found[key] for key in sorted(found)]
@@ -176,7 +161,7 @@ class Targets:
         highest, workload = chain[-1]
         if workload is not None:
             return workload.owner is None
-        return highest.kind in TRAINING_JOBS and target.kind in TRAINING_JOBS
+        return highest.is_job_of_crd and target.is_job_of_crd
 
     # -- owners of a target ----------------------------------------------------------------------------------------
 
@@ -201,9 +186,9 @@ class Targets:
 
     def _owner_of(self, namespace: str, ref: Ref, owner: OwnerRef) -> tuple[OwnerRef | None, bool]:
         """The owner of a controller, and whether the controller itself counts."""
-        if ref.kind in WELL_KNOWN:
+        if ref.well_known:
             return self._well_known(namespace, ref).owner, True
-        if ref.kind in TRAINING_JOBS:
+        if ref.is_job_of_crd:
             return None, False
         answer = self._scale(namespace, owner.api_version, ref)
         return answer.owner, answer.outcome is ScaleResult.FOUND

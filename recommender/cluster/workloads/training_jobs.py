@@ -1,4 +1,4 @@
-"""Kubeflow training jobs and JobSets: watched once their CRDs are installed."""
+"""Jobs of the kinds that CRDs define: watched once these are installed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.paths import path_of
 from recommender.cluster.watching.reflector import OnChange, Parse, Reflector
 from recommender.cluster.workloads.discovery import Resource, served_resources
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from recommender.cluster.workloads.ownership import Workload, workload_reader
 
 log = logging.getLogger(__name__)
-
-TRAINING_JOB_KINDS = frozenset(
-    {
-        ("kubeflow.org", "PyTorchJob"),
-        ("kubeflow.org", "TFJob"),
-        ("kubeflow.org", "MPIJob"),
-        ("jobset.x-k8s.io", "JobSet"),
-    }
-)
 
 DISCOVERY_INTERVAL_S = 10.0
 """Takes one request, plus one per version of the installed groups."""
@@ -58,7 +50,7 @@ class TrainingJobs:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                found = served_resources(self._api, TRAINING_JOB_KINDS)
+                found = served_resources(self._api, JOB_KINDS.keys())
             except ClusterError as error:
                 if not self.problem:
                     log.warning("discovery of training job kinds failed: %s", error)

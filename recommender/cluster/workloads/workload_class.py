@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from recommender.base.records import SERVICE_KINDS
 from recommender.cluster.objects.pods import Pod
+from recommender.cluster.workloads.kinds import BARE_POD_LABELS, JOB_KINDS, RANDOM_SUFFIX
 from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
@@ -18,8 +19,8 @@ STABLE_KINDS = SERVICE_KINDS | {"CronJob"}
 _COUNTER = re.compile(r"-\d+$")
 _LONG_COUNTER = re.compile(r"-\d{4,}$")
 _HEX_HASH = re.compile(r"-(?=[a-z]*\d)(?=[0-9]*[a-z])[0-9a-f]{6,}$")
-_RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
-"""What the API server appends to a generateName: no vowels, no 0, 1, 3."""
+_RANDOM_SUFFIX = re.compile(RANDOM_SUFFIX)
+_MADE_NAMES = {one.kind: re.compile(one.made_name) for one in JOB_KINDS.values() if one.made_name}
 
 _VARIES = re.compile(r"\d+")
 """In a command: runs of one program differ in their numbers, paths and dates included."""
@@ -33,10 +34,12 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
     first.
 
     The first of: the label `phasewise.dev/workload` of the pod or a controller above it; the CronJob; the generateName
-    of the top controller, or its name without the counter; the generateName of a bare pod; its images and commands.
+    of the top controller, or its name without the counter; Airflow's task, or the generateName, of a bare pod; its
+    images and commands.
 
     Anybody may call another program by an old name, so a name alone makes no class of runs: what a run executes is part
-    of it. A label is the owner's word, and a controller of services has its pods replaced as a whole.
+    of it, and which part of a job, its leader or a worker. A label is the owner's word, and a controller of services
+    has its pods replaced as a whole.
     """
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
@@ -44,13 +47,18 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
     if owners:
         named = [(owner.kind, owner.name) for owner in owners]
         name = class_by_owners(named, owners[-1].generate_name)
-        return name if owners[-1].kind in SERVICE_KINDS else _with_program(name, pod)
+        return name if owners[-1].kind in SERVICE_KINDS else _with_program(_with_part(name, pod, owners[-1]), pod)
+    for names in BARE_POD_LABELS:
+        if all(name in pod.labels for name in names):
+            return _with_program(_as_name("-".join(pod.labels[name] for name in names)), pod)
     return _with_program(_as_name(pod.generate_name), pod) if pod.generate_name else _by_images(pod)
 
 
 def class_by_owners(owners: Sequence[tuple[str, str]], generate_name: str = "") -> str:
     """The class by (kind, name) of a pod's controllers, at least one, nearest first; the last has this generateName."""
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
+    if kind in _MADE_NAMES and not generate_name:
+        name = _MADE_NAMES[kind].sub("", name)
     return _as_name(name if kind in STABLE_KINDS else generate_name or without_counter(name))
 
 
@@ -70,6 +78,14 @@ def without_counter(name: str) -> str:
         if shorter in ("", name):
             return name
         name, patterns = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+
+
+def _with_part(name: str, pod: Pod, top: Workload) -> str:
+    """The name with the part of a job that a pod is, as its controller labels it."""
+    kind = JOB_KINDS.get((top.ref.group, top.kind))
+    part = pod.labels.get(kind.part_label, "") if kind is not None else ""
+    room = max(8, MAX_NAME_CHARS - PROGRAM_CHARS - 2 - len(part))
+    return _as_name(f"{name[:room]}-{part}") if part else name
 
 
 def _with_program(name: str, pod: Pod) -> str:

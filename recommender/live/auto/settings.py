@@ -20,7 +20,7 @@ from recommender.cluster.objects.quantities import millicores, parse_quantity, w
 from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES
 from recommender.cluster.vpas.auto_created import Settings
-from recommender.cluster.workloads.targets import JOBS
+from recommender.cluster.workloads.kinds import COSTLY_KINDS
 
 AUTO = "phasewise.dev/auto"
 """Label of a namespace or a workload: "true" lets VPAs be created. A workload's label overrides its namespace's."""
@@ -32,7 +32,7 @@ MIN_MEMORY, MAX_MEMORY = "phasewise.dev/min-memory", "phasewise.dev/max-memory"
 MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
 """Update modes of VPAs, without the deprecated `Auto`."""
 
-NEVER_EVICTED = JOBS | {"DaemonSet"}
+NEVER_EVICTED = COSTLY_KINDS | {"DaemonSet"}
 """Kinds whose pods no other pod replaces."""
 
 IN_PLACE, IN_PLACE_OR_RECREATE, RECREATE, INITIAL = "InPlace", "InPlaceOrRecreate", "Recreate", "Initial"
@@ -109,7 +109,7 @@ def safe_settings(
         settings = replace(settings, controlled_values=REQUESTS_AND_LIMITS)
     if settings.mode != "Off" and any(pod.pod_level for pod in pods):
         return replace(settings, mode="Off"), f"{POD_LEVEL}; the VPA only recommends (mode Off)"
-    if settings.mode == RECREATE and kind in JOBS:
+    if settings.mode == RECREATE and kind in COSTLY_KINDS:
         return replace(settings, mode=INITIAL), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
     if settings.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE):
         return settings, ""

@@ -10,19 +10,16 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
-from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload
-from recommender.cluster.workloads.targets import TRAINING_JOBS
-from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
+from recommender.cluster.workloads.kinds import JOB_KINDS
+from recommender.cluster.workloads.ownership import MAX_OWNERS, Ref, Workload
 from recommender.live.auto.settings import AUTO, safe_settings, settings_from
 from recommender.live.auto.view import AutoView, Namespace
 
-COVERED_KINDS = TRAINING_JOB_KINDS | {
-    ("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")
+COVERED_KINDS = {
+    *(group_kind for group_kind, kind in JOB_KINDS.items() if kind.can_have_vpa),
+    *(("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")),
 }
 """(group, kind) of the workloads that get a VPA; well-known kinds have an empty group here."""
-
-JOB_SET = "JobSet"
-"""Without a scale subresource the updater ignores JobSets; then each of their Jobs gets a VPA of its own."""
 
 NOT_SCALABLE = "the updater acts on no kind without a scale subresource: this VPA only recommends"
 
@@ -100,8 +97,8 @@ class Planner:
             if AUTO in workload.labels:
                 self._changes.notes[about] = f"gets no VPA: {reason}"
             return reason
-        if workload.kind == JOB_SET and not self._view.is_scalable(workload.api_version, workload.kind):
-            return f"the updater acts on no {JOB_SET}: each of the Jobs of {about} has one"
+        if _makes_jobs(workload.ref) and not self._view.is_scalable(workload.api_version, workload.kind):
+            return f"the updater acts on no {workload.kind}: each of the Jobs of {about} has one"
         if (owner := workload.owner) is not None and self._can_have_vpa(owner):
             if AUTO in workload.labels:
                 self._changes.notes[about] = f"gets no VPA: {owner.kind}/{owner.name} controls it, label that"
@@ -112,14 +109,13 @@ class Planner:
         return f"the VPA {other}, which somebody made, is for the pods of {about}" if other else ""
 
     def _is_labelled(self, workload: Workload) -> bool:
-        above = self._job_set_of(workload)
-        inherited = self._namespace.labels.get(AUTO) if above is None else above.labels.get(AUTO)
-        return workload.labels.get(AUTO, inherited or self._namespace.labels.get(AUTO)) == "true"
+        labels = [workload.labels, *(one.labels for one in self._makers_of(workload)), self._namespace.labels]
+        return next((one[AUTO] for one in labels if AUTO in one), "") == "true"
 
-    def _job_set_of(self, workload: Workload) -> Workload | None:
-        """The JobSet that a Job belongs to: its labels and annotations also apply to the Job."""
-        owner = workload.owner
-        return self._workloads.get(Ref.of(owner)) if owner is not None and owner.kind == JOB_SET else None
+    def _makers_of(self, workload: Workload) -> list[Workload]:
+        """The jobs of CRDs that a Job was made for, such as a JobSet: their labels and annotations apply to it, too."""
+        above = (self._workloads.get(ref) for ref in self._ancestors(workload.ref) if _makes_jobs(ref))
+        return [one for one in above if one is not None]
 
     def _check_label(self, about: str, labels: Mapping[str, str]) -> None:
         if (value := labels.get(AUTO, "true")) not in ("true", "false"):
@@ -127,7 +123,8 @@ class Planner:
 
     def _can_have_vpa(self, owner: OwnerRef) -> bool:
         """Whether a VPA can target this owner, so that the VPA belongs to it or to one of its owners."""
-        known = owner.kind in WELL_KNOWN or (owner.kind in TRAINING_JOBS and owner.kind != JOB_SET)
+        ref = Ref.of(owner)
+        known = ref.well_known or ((ref.group, ref.kind) in COVERED_KINDS and not _makes_jobs(ref))
         return known or self._view.is_scalable(owner.api_version, owner.kind)
 
     def _ancestors(self, ref: Ref) -> Iterator[Ref]:
@@ -165,17 +162,22 @@ class Planner:
             self._changes.remove.append((earlier, "its workload is gone, and another one has its name"))
 
     def _desired(self, name: str, workload: Workload) -> WantedVpa:
-        above = self._job_set_of(workload)
-        own = {**(above.annotations if above is not None else {}), **workload.annotations}
+        own = {
+            name: text for one in (*self._makers_of(workload)[::-1], workload) for name, text in one.annotations.items()
+        }
         requested, problems = settings_from(own, self._namespace.annotations)
         if problems:
             self._changes.notes[_describe(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
-        if workload.kind not in WELL_KNOWN and not self._view.is_scalable(workload.api_version, workload.kind):
+        if not workload.ref.well_known and not self._view.is_scalable(workload.api_version, workload.kind):
             problems.append(NOT_SCALABLE)
         pods = {*workload.templates.resizability, *self._view.live_pods(workload)}
         has_in_place = self._view.has_in_place(self._namespace.name)
         settings, reason = safe_settings(requested, workload.kind, pods, has_in_place)
         return WantedVpa(name, workload, self._recommender, settings, "; ".join(filter(None, [*problems, reason])))
+
+
+def _makes_jobs(ref: Ref) -> bool:
+    return ref.is_job_of_crd and JOB_KINDS[ref.group, ref.kind].makes_jobs
 
 
 def _describe(workload: Workload) -> str:

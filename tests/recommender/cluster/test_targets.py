@@ -7,8 +7,8 @@ import pytest
 from recommender.cluster.errors import Forbidden
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from recommender.cluster.workloads.ownership import WELL_KNOWN, workload_reader
-from recommender.cluster.workloads.targets import TRAINING_JOBS
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
 
 KUBEFLOW = "kubeflow.org/v1"
@@ -159,12 +159,13 @@ def test_pods_of_a_scale_without_selector_are_found_by_owner(world: World) -> No
 # -- kinds without a scale subresource ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(TRAINING_JOBS - {"JobSet"}))
-def test_pods_of_a_training_job_are_found_by_owner_without_a_request(world: World, kind: str) -> None:
-    world.pod("bert-master-0", by=owner(kind, "bert", KUBEFLOW))
-    world.pod("bert-worker-0", by=owner(kind, "bert", KUBEFLOW))
-    world.pod("gpt-worker-0", by=owner(kind, "gpt", KUBEFLOW))
-    assert world.names(kind, "bert", KUBEFLOW) == ["bert-master-0", "bert-worker-0"]
+@pytest.mark.parametrize(("group", "kind"), sorted(JOB_KINDS))
+def test_pods_of_a_training_job_are_found_by_owner_without_a_request(world: World, group: str, kind: str) -> None:
+    version = f"{group}/v1"
+    world.pod("bert-master-0", by=owner(kind, "bert", version))
+    world.pod("bert-worker-0", by=owner(kind, "bert", version))
+    world.pod("gpt-worker-0", by=owner(kind, "gpt", version))
+    assert world.names(kind, "bert", version) == ["bert-master-0", "bert-worker-0"]
     assert world.server.requested == []
 
 
@@ -176,18 +177,20 @@ def test_pods_of_a_job_set_are_found_through_its_jobs(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "label"),
-    [
-        ("PyTorchJob", "training.kubeflow.org/job-name"),
-        ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
-        ("TFJob", "tf-job-name"),
-        ("MPIJob", "job-name"),
-    ],
+    ("group", "kind", "label"), [(*key, label) for key, row in JOB_KINDS.items() for label in row.name_labels]
 )
-def test_pods_without_an_owner_are_found_by_job_name_labels(world: World, kind: str, label: str) -> None:
+def test_pods_without_an_owner_are_found_by_job_name_labels(world: World, group: str, kind: str, label: str) -> None:
     world.pod("a", {label: "bert"})
     world.pod("b", {label: "gpt"})
-    assert world.names(kind, "bert", KUBEFLOW) == ["a"]
+    assert world.names(kind, "bert", f"{group}/v1") == ["a"]
+
+
+def test_a_job_of_volcano_is_not_taken_for_a_batch_job_of_the_same_name(world: World) -> None:
+    world.controller("Job", "bert", {"u": "1"})
+    world.pod("a", {"u": "1"}, by=owner("Job", "bert", "batch/v1"))
+    world.pod("b", {"volcano.sh/job-name": "bert"}, by=owner("Job", "bert", "batch.volcano.sh/v1alpha1"))
+    assert world.names("Job", "bert", "batch/v1") == ["a"]
+    assert world.names("Job", "bert", "batch.volcano.sh/v1alpha1") == ["b"]
 
 
 def test_a_job_name_label_does_not_select_pods_of_another_job_of_the_same_name(world: World) -> None:

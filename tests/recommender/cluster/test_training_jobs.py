@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from recommender.cluster.errors import ServerFailed
 from recommender.cluster.workloads.discovery import Resource, served_resources
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from recommender.cluster.workloads.ownership import Ref, workload_reader
-from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from tests.recommender.cluster.worlds import NAMESPACE, ScriptedServer, World, owner
 
 KUBEFLOW, JOBSET = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2"
@@ -30,7 +32,7 @@ def with_groups(**groups: tuple[str, ...]) -> ScriptedServer:
 
 
 def discovered(server: ScriptedServer) -> dict[tuple[str, str], Resource]:
-    return served_resources(server, TRAINING_JOB_KINDS)  # type: ignore[arg-type]
+    return served_resources(server, JOB_KINDS)  # type: ignore[arg-type]
 
 
 def test_a_cluster_without_training_jobs_costs_one_request() -> None:
@@ -41,7 +43,7 @@ def test_a_cluster_without_training_jobs_costs_one_request() -> None:
 
 def test_each_installed_kind_is_discovered_with_its_resource() -> None:
     server = with_groups(kubeflow_org=("v1",), **{"jobset_x-k8s_io": ("v1alpha2",)})
-    server.serve(KUBEFLOW, PyTorchJob=("pytorchjobs", True), TFJob=("tfjobs", True), PaddleJob=("paddlejobs", True))
+    server.serve(KUBEFLOW, PyTorchJob=("pytorchjobs", True), TFJob=("tfjobs", True), Notebook=("notebooks", False))
     server.serve(JOBSET, JobSet=("jobsets", False))
     assert discovered(server) == {
         ("kubeflow.org", "PyTorchJob"): Resource(KUBEFLOW, "pytorchjobs", True),
@@ -83,6 +85,22 @@ def test_a_training_job_is_finished_by_a_final_condition(conditions: list[dict[s
     job = workload_reader("PyTorchJob", KUBEFLOW)(raw)
     assert (job.finished, job.api_version, job.selector) == (finished, KUBEFLOW, None)
     assert job.ref == Ref("kubeflow.org", "PyTorchJob", "bert")
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "status"),
+    [
+        ("ray.io", "RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}),
+        ("batch.volcano.sh", "Job", {"state": {"phase": "Terminated"}}),
+        ("argoproj.io", "Workflow", {"phase": "Error"}),
+        ("trainer.kubeflow.org", "TrainJob", {"conditions": [{"type": "Complete", "status": "True"}]}),
+    ],
+)
+def test_each_kind_says_in_its_own_words_that_it_has_ended(group: str, kind: str, status: dict[str, Any]) -> None:
+    read = workload_reader(kind, f"{group}/v1")
+    metadata = {"name": "bert", "namespace": NAMESPACE}
+    assert read({"metadata": metadata, "status": status}).finished
+    assert not read({"metadata": metadata, "status": {"phase": "Running", "state": {"phase": "Running"}}}).finished
 
 
 def test_the_chain_of_owners_continues_above_a_watched_training_job() -> None:

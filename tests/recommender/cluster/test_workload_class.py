@@ -99,6 +99,37 @@ def test_another_program_under_an_old_name_is_of_another_class(
     assert (program_of(world, **changed) == program_of(world)) == same
 
 
+PARTS = {
+    "a PyTorchJob": (("PyTorchJob", "bert-7", "kubeflow.org/v1"), "training.kubeflow.org/replica-type", "bert"),
+    "a RayCluster": (("RayCluster", "lab", "ray.io/v1"), "ray.io/group", "lab"),
+    "the cluster of a RayJob": (("RayCluster", "tune-17-raycluster-x7k2p", "ray.io/v1"), "ray.io/group", "tune"),
+    "such one by its newer name": (("RayCluster", "tune-17-x7k2p", "ray.io/v1"), "ray.io/group", "tune"),
+    "a Job of Volcano": (("Job", "mpi-3", "batch.volcano.sh/v1alpha1"), "volcano.sh/task-spec", "mpi"),
+}
+
+
+@pytest.mark.parametrize(("above", "label", "base"), PARTS.values(), ids=PARTS)
+def test_parts_of_a_job_are_classes_of_their_own(
+    world: World, above: tuple[str, str, str], label: str, base: str
+) -> None:
+    """A leader that saves checkpoints needs other resources than its workers, though they run the same program."""
+    assert named(world, labels={label: "workers"}, by=owner(*above)) == f"{base}-workers"
+    assert named(world, labels={label: "Head_Group"}, by=owner(*above)) == f"{base}-head-group"
+    assert named(world, by=owner(*above)) == base
+
+
+def test_a_long_name_keeps_the_part(world: World) -> None:
+    found = class_of(world, labels={"ray.io/group": "workers"}, by=owner("RayCluster", "long-" * 20, "ray.io/v1"))
+    assert len(found) <= 63
+    assert "-workers-" in found
+
+
+def test_a_pod_of_airflow_is_of_the_class_of_its_task(world: World) -> None:
+    labels = {"dag_id": "nightly_train", "task_id": "fit"}
+    assert named(world, labels={**labels, "run_id": "scheduled-1"}) == "nightly-train-fit"
+    assert named(world, labels={**labels, "run_id": "scheduled-2"}) == "nightly-train-fit"
+
+
 @pytest.mark.parametrize("kind", sorted(WELL_KNOWN.keys() - {"Job", "CronJob", "ReplicaSet"}))
 def test_names_of_controllers_that_are_not_jobs_keep_their_numbers(world: World, kind: str) -> None:
     world.controller(kind, "resnet-50", {"u": "1"})

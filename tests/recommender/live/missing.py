@@ -27,6 +27,7 @@ from recommender.cluster.vpas.auto_created import Settings as Making
 from recommender.cluster.vpas.auto_created import VpaMaker, WantedVpa
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.cluster.vpas.writer import VpaWriter
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.scales import FAILURES, Scales
 from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
@@ -100,7 +101,7 @@ def run_watches(stage: Stage) -> Iterator[Callable[[], bool]]:
     auto = AutoView(stage.api, view, scope)
     auto.start()
     view.start()
-    optional = stage.right.group in ("kubeflow.org", "jobset.x-k8s.io", PHASEWISE)
+    optional = stage.right.group in {PHASEWISE, *(group for group, _ in JOB_KINDS)}
     optional = optional or stage.right.resource in ("resourcequotas", "horizontalpodautoscalers")
     blocks_start = stage.right.verb == "list" and not optional
 

@@ -52,6 +52,8 @@ def test_a_job_in_a_labelled_namespace_gets_a_vpa_of_its_own() -> None:
 CRON = a_workload("CronJob", "nightly")
 JOB_OF_CRON = a_workload("Job", "nightly-1", owner=CRON)
 SET = a_workload("JobSet", "llm", api_version=JOBSET)
+TRAIN = a_workload("TrainJob", "llm", labels=ON, api_version="trainer.kubeflow.org/v1alpha1")
+RAY_JOB = a_workload("RayJob", "tune", api_version=RAY)
 PYTORCH = a_workload("PyTorchJob", "gpt")
 WEB = a_workload("Deployment", "web")
 REPLICAS = a_workload("ReplicaSet", "web-5d4", owner=WEB)
@@ -70,6 +72,16 @@ CASES: Sequence[tuple[str, Mapping[str, str], Sequence[Workload], list[str]]] = 
     ("the Jobs of a labelled JobSet", {}, [replace(SET, labels=ON), a_workload("Job", "llm-0", owner=SET)],
      ["llm-0.job"]),
     ("no Job of a JobSet labelled false", ON, [replace(SET, labels=OFF), a_workload("Job", "llm-0", owner=SET)], []),
+    ("the Jobs of a TrainJob, which makes a JobSet", {},
+     [TRAIN, a_workload("JobSet", "llm", owner=TRAIN, api_version=JOBSET), a_workload("Job", "llm-0", owner=SET)],
+     ["llm-0.job"]),
+    ("a RayJob but not its cluster", ON,
+     [RAY_JOB, a_workload("RayCluster", "tune-raycluster-x7k2p", owner=RAY_JOB, api_version=RAY)], ["tune.rayjob"]),
+    ("a RayCluster and a Workflow", ON,
+     [a_workload("RayCluster", "lab", api_version=RAY), a_workload("Workflow", "w", api_version="argoproj.io/v1")],
+     ["lab.raycluster", "w.workflow"]),
+    ("no Job of Volcano, which the updater takes for a batch Job", ON,
+     [a_workload("Job", "v", api_version="batch.volcano.sh/v1alpha1")], []),
     ("an MPIJob but not its launcher", ON,
      [a_workload("MPIJob", "m"), a_workload("Job", "m-launcher", owner=a_workload("MPIJob", "m"))], ["m.mpijob"]),
     ("a Deployment but not its ReplicaSet", ON, [WEB, REPLICAS], ["web.deployment"]),

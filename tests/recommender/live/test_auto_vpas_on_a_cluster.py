@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, stop_serving
 from tests.recommender.live.auto_cluster import (
@@ -32,9 +33,11 @@ from tests.rig.simulated.usage import Usage, drive_usage
 from tests.rig.waiting import wait_until
 from tests.rig.workloads import clear_namespace, pod_spec, resources
 
-KUBEFLOW = "kubeflow.org"
-LATE_KINDS = ("TFJob", "PyTorchJob", "MPIJob")
-"""Kinds of kubeflow.org that are installed while the recommender runs."""
+LATE_KINDS = [definition(f"{group}/v1", kind) for group, kind in sorted(JOB_KINDS)]
+"""Kinds that are installed while the recommender runs. Their real definitions also check specs, and their operators
+make the pods: here the test does."""
+
+WITH_VPA = sorted(key for key, kind in JOB_KINDS.items() if kind.can_have_vpa and not kind.makes_jobs)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def pod_of_job(cluster: Cluster, namespace: str) -> Any:
 @pytest.fixture(scope="module")
 def recommender(cluster: Cluster, training_pod: Any) -> Iterator[Server]:
     """The recommender, with the account of its manifests and a name of its own in this cluster."""
-    stop_serving(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
+    stop_serving(cluster, *LATE_KINDS)
     server = start_recommender(cluster, install(cluster), name="auto-vpas")
     yield server
     server.stop()
@@ -96,13 +99,15 @@ def test_a_job_gets_a_vpa_within_a_second_and_the_vpa_is_deleted_with_the_job(cl
 
 @pytest.fixture(scope="module")
 def late_kinds(cluster: Cluster, recommender: Server) -> None:
-    serve(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
+    serve(cluster, *LATE_KINDS)
 
 
-@pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
+@pytest.mark.parametrize(("group", "kind"), WITH_VPA)
 @pytest.mark.usefixtures("late_kinds")
-def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster, team: str, kind: str) -> None:
-    version = f"{KUBEFLOW}/v1"
+def test_a_kind_that_is_installed_later_is_found_with_its_pods(
+    cluster: Cluster, team: str, group: str, kind: str
+) -> None:
+    version = f"{group}/v1"
     job = wait_until(lambda: make(cluster, team, version, kind, "llm", {}), f"a {kind} to be accepted")
     name = f"llm.{kind.lower()}"
     created = wait_for_vpas(cluster, team, name, timeout_s=40)[name]
@@ -113,7 +118,9 @@ def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster,
 
     wait_until(lambda: "NoPodsMatched" in conditions(), "the absence of pods to be reported")
     owner = {"apiVersion": version, "kind": kind, "name": "llm", "uid": job["metadata"]["uid"], "controller": True}
-    pods = {"llm-0": {"ownerReferences": [owner]}, "llm-1": {"labels": {"training.kubeflow.org/job-name": "llm"}}}
+    pods: Json = {"llm-0": {"ownerReferences": [owner]}}
+    if labels := JOB_KINDS[group, kind].name_labels:
+        pods["llm-1"] = {"labels": {labels[0]: "llm"}}
     for pod, metadata in pods.items():
         cluster.core.create_namespaced_pod(
             team, {"metadata": {"name": pod, **metadata}, "spec": pod_spec(NO_SUCH_NODE, resources({"cpu": "1"}))}
@@ -128,10 +135,26 @@ def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster,
 
 
 @pytest.mark.usefixtures("late_kinds")
+def test_of_a_train_job_each_job_has_a_vpa_and_a_job_of_volcano_has_none(cluster: Cluster, team: str) -> None:
+    train = ("trainer.kubeflow.org/v1", "TrainJob", "llm")
+    job_set = ("jobset.x-k8s.io/v1", "JobSet", "llm")
+    made = [wait_until(lambda: make(cluster, team, *train, {}), "a TrainJob to be accepted")]
+    for above, one, spec in (
+        (train, job_set, {}),
+        (job_set, ("batch/v1", "Job", "llm-node-0"), job_spec(NO_SUCH_NODE)),
+    ):
+        owner = dict(zip(("apiVersion", "kind", "name"), above, strict=True)) | {"uid": made[-1]["metadata"]["uid"]}
+        made.append(make(cluster, team, *one, spec, ownerReferences=[{**owner, "controller": True}]))
+    make(cluster, team, "batch.volcano.sh/v1", "Job", "mpi", {})
+    make_job(cluster, team, "last")  # by the time that it has a VPA, the others would have theirs
+    wait_for_vpas(cluster, team, "last.job", "llm-node-0.job", timeout_s=40)
+
+
+@pytest.mark.usefixtures("late_kinds")
 def test_a_kind_that_is_removed_is_no_longer_watched(cluster: Cluster, recommender: Server) -> None:
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
-    stop_serving(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
+    stop_serving(cluster, definition("kubeflow.org/v1", "MPIJob"))
     wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "it to be missed", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 

@@ -6,8 +6,8 @@ import pytest
 
 from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Resizability
 from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, Settings
+from recommender.cluster.workloads.kinds import COSTLY_KINDS
 from recommender.cluster.workloads.ownership import Workload
-from recommender.cluster.workloads.targets import JOBS
 from recommender.live.auto.settings import IN_PLACE_REFUSED, MAX_MIN_REPLICAS, MODE, MODES, safe_settings
 from tests.recommender.live.auto_world import World, a_workload
 
@@ -76,7 +76,7 @@ def test_pods_that_cannot_be_resized_get_mode_initial_with_a_reason(kind: str, p
     assert reason.endswith("only new pods get the recommended requests (mode Initial)")
 
 
-@pytest.mark.parametrize("kind", sorted(JOBS))
+@pytest.mark.parametrize("kind", sorted(COSTLY_KINDS))
 @pytest.mark.parametrize("in_place", [True, False])
 def test_no_job_is_evicted_whatever_mode_its_annotation_requests(kind: str, in_place: bool) -> None:
     for mode in MODES:

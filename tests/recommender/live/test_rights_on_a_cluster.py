@@ -15,7 +15,7 @@ import pytest
 from kubernetes import client
 
 from recommender.cluster.errors import ApiError, Forbidden
-from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
+from recommender.cluster.workloads.kinds import JOB_KINDS
 from tests.recommender.cluster.custom_kinds import definition, served
 from tests.recommender.live.missing import (
     CHECKPOINTS,
@@ -59,7 +59,7 @@ WATCHED = [
     ("autoscaling", "horizontalpodautoscalers"),
     *(("apps", resource) for resource in ("deployments", "statefulsets", "daemonsets", "replicasets")),
     *(("batch", resource) for resource in ("jobs", "cronjobs")),
-    *((group, f"{kind.lower()}s") for group, kind in sorted(TRAINING_JOB_KINDS)),
+    *((group, f"{kind.lower()}s") for group, kind in sorted(JOB_KINDS)),
     (VPA_GROUP, VPAS),
     (PHASEWISE, "phaseprofiles"),
 ]
@@ -101,10 +101,7 @@ def test_every_right_of_the_manifests_has_a_case_and_no_other_right_has_one() ->
 def account(cluster: Cluster) -> Iterator[Account]:
     cluster.vpa_resources()
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml")
-    versions = {"kubeflow.org": "v1", "jobset.x-k8s.io": "v1alpha2"}
-    with served(
-        cluster, *(definition(f"{group}/{versions[group]}", kind) for group, kind in sorted(TRAINING_JOB_KINDS))
-    ):
+    with served(cluster, *(definition(f"{group}/v1", kind) for group, kind in sorted(JOB_KINDS))):
         yield Account(cluster, NAME, ROLES)
 
 
