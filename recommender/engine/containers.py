@@ -203,10 +203,13 @@ class Containers:
         """Set the violation ratio and the resizes per container that the forecast aims at."""
         self.foresight.set_objectives(target_violation, resizes_per_hour)
 
-    def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
-        """Judge the latest sample of each container by what it had, float64 (m, 2)."""
+    def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray, targets: FloatArray) -> None:
+        """Judge the latest sample of each container by what it had, float64 (m, 2).
+
+        `targets`, float64 (m,): the share of its samples that may violate.
+        """
         for _, foresight, of_it in self._by_model(slots):
-            foresight.judge(slots[of_it], usage[of_it], in_force[of_it])
+            foresight.judge(slots[of_it], usage[of_it], in_force[of_it], targets[of_it])
 
     def reset_run(self, member: Member, started_s: float) -> None:
         """Reset age and usage of a container that was restarted."""

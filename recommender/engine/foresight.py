@@ -166,9 +166,11 @@ class PhaseForesight:
         state.record[slot], state.chosen[slot] = used / (1.0 - DISCOUNT), OWN_PEAK
         state.record[slot, OWN_PEAK] = 0.0
 
-    def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
-        """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self._experts.judge(slots, usage[:, CPU].copy(), in_force[:, CPU].copy())
+    def judge(
+        self, slots: IntArray, usage: FloatArray, in_force: FloatArray, targets: FloatArray | None = None
+    ) -> None:
+        """Judge the latest sample of each by what it had, float64 (m, 2); `targets` as in `Experts.judge`."""
+        self._experts.judge(slots, usage[:, CPU].copy(), in_force[:, CPU].copy(), targets)
 
     def decide(
         self, slots: IntArray, tables: IntArray, sampled: BoolArray, told_cores: FloatArray, allowed: BoolArray

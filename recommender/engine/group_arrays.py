@@ -51,6 +51,8 @@ class GroupArrays(SlotArrays):
     shares: BoolArray = fresh(False)
     evictable: BoolArray = fresh(True)
     cpu_limit_follows: BoolArray = fresh(False)
+    target_violation: FloatArray = fresh(np.nan)
+    target_kills: FloatArray = fresh(np.nan)
     """See `keys.Rules`."""
     published: FloatArray = fresh(UNKNOWN)
     """(n, 2): the published target, before limits of users and operators; NaN for none."""

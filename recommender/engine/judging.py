@@ -48,11 +48,13 @@ def judge(
     used, decided_by = arrays.used[slots], arrays.decided_by[slots]
     report.judge(used, allocated, int(is_censored.sum()))
     ages_s = fleet.ages_s(slots, now_s)
-    fleet.judge(slots, used, unlimited)
+    own = groups.target_violation[arrays.group[slots]]
+    targets = np.where(np.isnan(own), target_violation[CPU], own)
+    fleet.judge(slots, used, unlimited, targets)
     by_class = np.where(decided_by == BY_CLASS, unlimited[:, CPU], arrays.class_cores[slots, 1])
     for at in np.flatnonzero(~np.isnan(by_class)).tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None and ages_s[at] >= runs.light_s:
-            runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), target_violation[CPU])
+            runs.judge(bool(used[at, CPU] > by_class[at] * VIOLATION_TOLERANCE), float(targets[at]))
 
 
 def matches_in_force(allocated: FloatArray, in_force: FloatArray) -> BoolArray:

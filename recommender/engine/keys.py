@@ -63,6 +63,9 @@ class Rules(NamedTuple):
     """The CPU limit moves with the request: use cannot show what it holds back."""
     declared_bytes: float = math.nan
     """As `declared_cores`, for memory."""
+    target_violation: float = math.nan
+    target_kills: float = math.nan
+    """Share of samples with use above the CPU request, and of runs that may be OOM-killed; NaN: as the options say."""
 
 
 class Ended(NamedTuple):

@@ -45,7 +45,8 @@ def next_run(
     """A run of a group, by its slot, with this input, of which a kill may be costly; `spread`: see `NextRun`."""
     declared_bytes = float(groups.declared_bytes[group])
     limit_follows = bool(groups.limits_follow[group])
-    return NextRun(options.target_kills_of(costly=costly), input_size, declared_bytes, spread, limit_follows)
+    target_kills = options.target_kills_of(float(groups.target_kills[group]), costly=costly)
+    return NextRun(target_kills, input_size, declared_bytes, spread, limit_follows)
 
 
 def cold_start_memory(runs: ClassRuns, present_bytes: float, run: NextRun) -> tuple[float, bool]:

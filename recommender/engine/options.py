@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 COSTLY_KILL_FACTOR = 0.1
@@ -24,9 +25,9 @@ class RailOptions:
     wait_for_room_s: float = 180.0
     """A resize deferred for this long is withdrawn: upstream's updater evicts such a pod after five minutes."""
 
-    def target_kills_of(self, *, costly: bool) -> float:
-        """Share of runs that may be OOM-killed, where a kill is costly or not."""
-        return self.target_kills * (COSTLY_KILL_FACTOR if costly else 1.0)
+    def target_kills_of(self, own: float, *, costly: bool) -> float:
+        """Share of runs that may be OOM-killed: a group's own where it is a number, else by a kill's cost."""
+        return self.target_kills * (COSTLY_KILL_FACTOR if costly else 1.0) if math.isnan(own) else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,14 +180,14 @@ def observe_sample(k: int, amount: float, phase: int, state: ExpertArrays, visit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def adjust_price(k: int, amount: float, in_force: float, state: ExpertArrays, weights: Weights) -> None:
+def adjust_price(k: int, amount: float, in_force: float, target: float, state: ExpertArrays, weights: Weights) -> None:
     """Update a container's own factor on the price of a violation by a sample and what was in force for it.
 
     Dual ascent (Boyd et al., Foundations and Trends in Machine Learning 3, 2011, section 2.1): the price is the
-    multiplier of the constraint that a share of the samples may violate, which is so approached from both sides.
+    multiplier of the constraint that a share `target` of the samples may violate, so approached from both sides.
     """
     violated = 1.0 if amount > in_force * weights.tolerance else 0.0
-    factor = state.price_factor[k] * math.exp(PRICE_GAIN * (violated - weights.target))
+    factor = state.price_factor[k] * math.exp(PRICE_GAIN * (violated - target))
     state.price_factor[k] = min(max(factor, LEAST_FACTOR), MOST_FACTOR)
 
 
@@ -267,12 +267,16 @@ def observe_each(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def judge_each(
-    slots: IntArray, amounts: FloatArray, in_force: FloatArray, state: ExpertArrays, weights: Weights
-) -> None:
-    """Adjust prices by the latest samples and the allocations in force, float64 (m,) in floors or NaN."""
+    slots: IntArray, amounts: FloatArray, in_force: FloatArray, targets: FloatArray, state: ExpertArrays,
+    weights: Weights,
+) -> None:  # fmt: skip
+    """Adjust prices by the latest samples and the allocations in force, float64 (m,) in floors or NaN.
+
+    `targets`, float64 (m,): share of samples that may violate.
+    """
     for row in range(len(slots)):
         if not math.isnan(in_force[row]):
-            adjust_price(slots[row], amounts[row], in_force[row], state, weights)
+            adjust_price(slots[row], amounts[row], in_force[row], targets[row], state, weights)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -311,7 +315,7 @@ def replay_run(
         if math.isnan(amounts[row]):
             continue
         if not math.isnan(requested[row]):
-            adjust_price(k, amounts[row], requested[row], state, weights)
+            adjust_price(k, amounts[row], requested[row], weights.target, state, weights)
         charge_experts(k, amounts[row], state, weights)
         observe_sample(k, amounts[row], phases[row], state, visits, weights)
         if decides[row]:

@@ -10,7 +10,7 @@ from recommender.base.records import CPU, ContainerKey
 from recommender.base.units import MonotonicClock, WallClock
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import NOTHING
-from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
+from recommender.cluster.objects.vpa import Vpa, annotation_problems
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine import persistence
@@ -266,14 +266,10 @@ class Recommender:
 
     def _node_sharing(self, report: Report) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
         """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""
-        sharing = []
+        sharing = [state for state in self.vpas.values() if sharing_policy(state.vpa)]
         for state in self.vpas.values():
-            policy = state.vpa.annotations.get(SHARES)
-            if sharing_policy(state.vpa):
-                sharing.append(state)
-            elif policy is not None:
-                problem = f"{SHARES}: {policy[:40]!r} is none of {', '.join(SHARING_POLICIES)}"
-                report.problems[f"VPA {state.vpa.key}"] = problem
+            if problems := annotation_problems(state.vpa.annotations):
+                report.problems[f"VPA {state.vpa.key}"] = "; ".join(problems)
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
         spare = self.view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
         before, now = self._shared_cores, {name: left[CPU] for name, left in spare.items()}

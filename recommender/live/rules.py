@@ -10,7 +10,15 @@ from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
 from recommender.cluster.objects.quantities import NOTHING, Pair
 from recommender.cluster.objects.requests import INFEASIBLE
 from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa
+from recommender.cluster.objects.vpa import (
+    REQUESTS_ONLY,
+    SHARES,
+    SHARING_POLICIES,
+    TARGET_KILLS,
+    TARGET_VIOLATION,
+    Vpa,
+    target_share,
+)
 from recommender.cluster.workloads.kinds import COSTLY_KINDS
 from recommender.engine.keys import Rules
 
@@ -43,6 +51,8 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         evictable=evictable,
         cpu_limit_follows=limit_follows(vpa, live or pods, container, CPU),
         declared_bytes=declared[MEMORY],
+        target_violation=target_share(vpa.annotations, TARGET_VIOLATION),
+        target_kills=target_share(vpa.annotations, TARGET_KILLS),
     )
 
 

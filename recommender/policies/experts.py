@@ -60,9 +60,16 @@ class Experts:
         state = self.state
         kernel.observe_each(slots, cpu_cores / FLOOR_CORES, phases, state.now, state.visits, self.weights)
 
-    def judge(self, slots: IntArray, cpu_cores: FloatArray, in_force_cores: FloatArray) -> None:
-        """Judge the latest sample of each by what was in force, float64 (m,), or NaN if unknown."""
-        kernel.judge_each(slots, cpu_cores / FLOOR_CORES, in_force_cores / FLOOR_CORES, self.state.now, self.weights)
+    def judge(
+        self, slots: IntArray, cpu_cores: FloatArray, in_force_cores: FloatArray, targets: FloatArray | None = None
+    ) -> None:
+        """Judge the latest sample of each by what was in force, float64 (m,), or NaN if unknown.
+
+        `targets`, float64 (m,): the share of its samples that may violate, by default the objective's.
+        """
+        targets = np.full(len(slots), self.weights.target) if targets is None else targets
+        used, in_force = cpu_cores / FLOOR_CORES, in_force_cores / FLOOR_CORES
+        kernel.judge_each(slots, used, in_force, targets, self.state.now, self.weights)
 
     def decide(
         self, slots: IntArray, tables: IntArray, sampled: BoolArray, told_cores: FloatArray, allowed: BoolArray

@@ -30,6 +30,8 @@ TYPOS = {
     "phasewise.dev/explain": ("events", "an event alone"),
     "phasewise.dev/input-size": ("12Gi", "a positive number"),
     "phasewise.dev/gang-size": ("six", "a positive integer"),
+    "phasewise.dev/target-kills": ("1%", "shares above 0"),
+    "phasewise.dev/target-violation": ("0.6", "at most 0.5"),
     "phasewise.dev/weights": ("complement=3,specom=1", "pairs of a scorer and a number"),
 }
 CONTAINER = {"name": "main", "image": "busybox", "command": ["true"]}
@@ -41,6 +43,8 @@ VALID = {
     "phasewise.dev/explain": "event",
     "phasewise.dev/input-size": "1.2e6",
     "phasewise.dev/gang-size": "10",
+    "phasewise.dev/target-kills": "0.001",
+    "phasewise.dev/target-violation": ".05",
     "phasewise.dev/weights": "complement = 3, specon=.5,pack=1e3,\n",
     "phasewise.dev/moves": "[]",
     "phasewise.dev/progress-log": r"loss is (?P<loss>\S+)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,14 @@ SHARING_POLICIES = ("flowcon", "phasewise")
 
 PAUSE = "phasewise.dev/pause"
 """Annotation: the recommender leaves the VPA's pods alone, and what it does so with is `KEEP` or `DECLARED`."""
+
+TARGET_VIOLATION, TARGET_KILLS = "phasewise.dev/target-violation", "phasewise.dev/target-kills"
+"""Annotations: the share of samples short of CPU, and of runs OOM-killed, that are accepted for its pods."""
+
+MAX_TARGET = 0.5
+
+POD_ANNOTATIONS = (SHARES, TARGET_VIOLATION, TARGET_KILLS)
+"""Of a VPA: how to treat its pods."""
 
 KEEP, DECLARED = "keep", "declared"
 """What is published stays; or what the owner of the pods declares is published in its place."""
@@ -93,6 +102,27 @@ class Vpa:
         """Those of the containers that get a recommendation, with their policies."""
         found = [(container, self.policy_for(container)) for container in containers]
         return [(container, policy) for container, policy in found if policy.mode != "Off" and policy.controlled]
+
+
+def target_share(annotations: Mapping[str, str], name: str) -> float:
+    """The share that an annotation accepts, as `0.01`; NaN without one above 0 and at most `MAX_TARGET`."""
+    try:
+        share = float(annotations.get(name, "nan"))
+    except ValueError:
+        return math.nan
+    return share if 0.0 < share <= MAX_TARGET else math.nan
+
+
+def annotation_problems(annotations: Mapping[str, str]) -> list[str]:
+    """What is wrong with annotations that say how to treat the pods of a VPA, in clauses."""
+    problems = [
+        f"{name}: {annotations[name][:40]!r} is no share above 0 and at most {MAX_TARGET}"
+        for name in (TARGET_VIOLATION, TARGET_KILLS)
+        if name in annotations and math.isnan(target_share(annotations, name))
+    ]
+    if (policy := annotations.get(SHARES, "")) not in ("", *SHARING_POLICIES):
+        problems.append(f"{SHARES}: {policy[:40]!r} is none of {', '.join(SHARING_POLICIES)}")
+    return problems
 
 
 def read_target(ref: Fields) -> TargetRef:

@@ -8,7 +8,8 @@ written again; one without the label is not ours.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import quantities_of
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, TargetRef, Vpa, read_vpa
+from recommender.cluster.objects.vpa import POD_ANNOTATIONS, REQUESTS_ONLY, TargetRef, Vpa, read_vpa
 from recommender.cluster.paths import VPAS, new_object, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
@@ -49,8 +50,8 @@ IN_PLACE, PROBE_NAME = "InPlace", "phasewise-probe-"
 class Settings:
     """The options of a VPA that we create; bounds in (cpu_cores, memory_bytes), for every container.
 
-    The updater does not evict with fewer than `min_replicas`, None for its default. `shares` is the policy by which its
-    pods share the CPU of their nodes; empty for none.
+    The updater does not evict with fewer than `min_replicas`, None for its default. `annotations` are those of
+    `POD_ANNOTATIONS`.
     """
 
     mode: str = "InPlaceOrRecreate"
@@ -58,7 +59,7 @@ class Settings:
     max_allowed: Limits = (None, None)
     controlled_values: str = REQUESTS_ONLY
     min_replicas: int | None = None
-    shares: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,9 @@ def is_edited(vpa: Vpa) -> bool:
 
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
-    annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
-    wanted_annotations = (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
-    return (annotations, _fields_of(vpa)) == (wanted_annotations, _wanted_fields(wanted))
+    annotations = _annotations(wanted).items()
+    same = all(vpa.annotations.get(name) == text for name, text in annotations if name != DIGEST_ANNOTATION)
+    return same and _fields_of(vpa) == _wanted_fields(wanted)
 
 
 class VpaMaker:
@@ -210,7 +211,7 @@ def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
     return {
         DIGEST_ANNOTATION: _digest(_wanted_fields(wanted)),
         PROBLEM_ANNOTATION: wanted.problem[:MAX_PROBLEM_CHARS] or None,
-        SHARES: wanted.settings.shares or None,
+        **{name: wanted.settings.annotations.get(name) for name in POD_ANNOTATIONS},
     }
 
 

@@ -18,7 +18,7 @@ from recommender.base.records import Limits
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
 from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES
+from recommender.cluster.objects.vpa import POD_ANNOTATIONS, REQUESTS_AND_LIMITS, annotation_problems
 from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.kinds import COSTLY_KINDS
 
@@ -61,11 +61,10 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
         problems.append(f"{MODE}: {_short(mode)} is none of {', '.join(MODES)}")
     cpu = _parse_bounds(annotations, (MIN_CPU, MAX_CPU), lambda x: millicores(x) / 1e3, "whole millicores", problems)
     memory = _parse_bounds(annotations, (MIN_MEMORY, MAX_MEMORY), whole_bytes, "whole bytes", problems)
-    shared = annotations.get(SHARES, "")
-    if shared not in ("", *SHARING_POLICIES):
-        problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(SHARING_POLICIES)}")
-        shared = ""
-    settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), shares=shared)
+    wrong = annotation_problems(annotations)
+    passed_on = {name: annotations[name] for name in POD_ANNOTATIONS if annotations.get(name)} if not wrong else {}
+    problems += wrong
+    settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), annotations=passed_on)
     return settings, problems
 
 

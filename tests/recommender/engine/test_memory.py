@@ -68,6 +68,16 @@ def test_a_costly_run_gets_a_larger_margin() -> None:
     assert wanted_gib(world, costly) == pytest.approx(4 * margin_of_equal(4, 0.001))
 
 
+def test_an_owner_who_accepts_fewer_kills_gets_a_larger_margin_whatever_a_kill_costs() -> None:
+    world, runs = World(groups=2), four_runs()
+    slots = [a_run(world, runs, 2, 0.5) for _ in range(2)]
+    world.fleet.arrays.group[slots] = 0, 1
+    world.fleet.arrays.costly[slots] = True
+    world.groups.target_kills[1] = 0.0001
+    assert wanted_gib(world, slots[0]) == pytest.approx(4 * margin_of_equal(4, 0.001))
+    assert wanted_gib(world, slots[1]) == pytest.approx(4 * margin_of_equal(4, 0.0001))
+
+
 def test_the_next_run_of_a_group_counts_as_costly_if_the_last_was() -> None:
     driver, after = EngineDriver(workload="bert", costly=True), Groups()
     driver.step()

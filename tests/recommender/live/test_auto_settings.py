@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.objects.vpa import SHARES
+from recommender.cluster.objects.vpa import SHARES, TARGET_KILLS, TARGET_VIOLATION
 from recommender.cluster.vpas.auto_created import PROBLEM_ANNOTATION, Settings
 from recommender.live.auto.settings import AUTO, settings_from
 from recommender.live.auto.view import Namespace, read_namespace
@@ -24,7 +24,9 @@ REQUESTS: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
     ({P + "min-cpu": "250m", P + "max-cpu": " 4 "}, {}, Settings(min_allowed=(0.25, None), max_allowed=(4.0, None))),
     ({P + "min-memory": "1Gi"}, {P + "max-memory": "4Gi"},
      Settings(min_allowed=(None, GIB), max_allowed=(None, 4 * GIB))),
-    ({}, {P + "shares": "flowcon"}, Settings(shares="flowcon")),
+    ({}, {P + "shares": "flowcon"}, Settings(annotations={P + "shares": "flowcon"})),
+    ({P + "target-kills": "0.001"}, {P + "target-kills": "0.1", P + "target-violation": "0.02"},
+     Settings(annotations={P + "target-kills": "0.001", P + "target-violation": "0.02"})),
     ({P + "min-cpu": "1", P + "max-cpu": "1"}, {}, Settings(min_allowed=(1.0, None), max_allowed=(1.0, None))),
 ]  # fmt: skip
 
@@ -40,6 +42,9 @@ def test_valid_annotations_apply(workload: Mapping[str, str], namespace: Mapping
         ({P + "mode": "off"}, "'off' is none of Off, Initial", Settings("Off")),
         ({P + "mode": "Auto"}, "'Auto' is none of", Settings("Off")),
         ({P + "shares": "fair"}, "phasewise.dev/shares: 'fair' is none of flowcon, phasewise", Settings("Off")),
+        ({P + "target-kills": "1%"}, "phasewise.dev/target-kills: '1%' is no share above 0", Settings("Off")),
+        ({P + "target-violation": "0.6"}, "'0.6' is no share above 0 and at most 0.5", Settings("Off")),
+        ({P + "target-violation": "nan"}, "'nan' is no share", Settings("Off")),
         ({P + "max-memory": "4GB"}, "phasewise.dev/max-memory: '4GB' is no quantity", Settings("Off")),
         ({P + "max-memory": ""}, "'' is no quantity", Settings("Off")),
         ({P + "min-cpu": "0"}, "'0' is not a positive number of whole millicores", Settings("Off")),
@@ -72,17 +77,20 @@ def test_an_invalid_annotation_is_reported_and_sets_mode_off(
 
 
 @pytest.mark.parametrize("on", ["workload", "namespace"])
-def test_the_shares_annotation_is_copied_to_the_vpa_and_removed_with_it(on: str) -> None:
-    annotations, world = {P + "shares": "flowcon"}, World()
+@pytest.mark.parametrize(("name", "value"), [(SHARES, "flowcon"), (TARGET_KILLS, "0.001"), (TARGET_VIOLATION, "0.02")])
+def test_annotations_on_how_to_treat_pods_are_copied_to_the_vpa_and_removed_with_it(
+    on: str, name: str, value: str
+) -> None:
+    annotations, world = {name: value}, World()
     world.add(a_workload("Job", "a", annotations=annotations if on == "workload" else {}))
     world.namespace = Namespace(TEAM, ON, annotations if on == "namespace" else {})
-    assert world.only_vpa().annotations[SHARES] == "flowcon"
+    assert world.only_vpa().annotations[name] == value
     world.namespace = Namespace(TEAM, ON, {})
     world.add(a_workload("Job", "a"))
-    assert SHARES not in world.only_vpa().annotations
+    assert name not in world.only_vpa().annotations
 
 
-NAMES = [P + name for name in ("mode", "shares", "min-cpu", "max-cpu", "min-memory", "max-memory")]
+NAMES = [P + name for name in ("mode", "shares", "target-kills", "min-cpu", "max-cpu", "min-memory", "max-memory")]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["Off", "Initial", "flowcon", "1", "2"]) | st.text()))

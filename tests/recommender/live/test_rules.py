@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.objects.vpa import Vpa, annotation_problems, read_vpa
 from recommender.cluster.vpas.status import disruption_warning
 from recommender.engine.keys import Rules
 from recommender.live.rules import most_requested, retention_s, rules_of
@@ -165,6 +166,17 @@ def test_requests_stay_within_limits_that_stay_and_a_burstable_pod_does_not_beco
 def test_workloads_repeat_unless_they_are_jobs(kind: str, repeats: bool) -> None:
     target = {"apiVersion": "any/v1", "kind": kind, "name": "x"}
     assert rules(in_mode("InPlace", targetRef=target)).repeats is repeats
+
+
+def test_an_owner_may_accept_fewer_kills_or_violations_and_what_is_no_share_counts_as_none() -> None:
+    vpa = in_mode("InPlace")
+    assert all(math.isnan(one) for one in (rules(vpa).target_violation, rules(vpa).target_kills))
+    own = replace(vpa, annotations={"phasewise.dev/target-violation": "0.01", "phasewise.dev/target-kills": "1e-3"})
+    assert (rules(own).target_violation, rules(own).target_kills) == (0.01, 0.001)
+    for wrong in ("1%", "0", "0.6", "inf", "-0.1", ""):
+        own = replace(vpa, annotations={"phasewise.dev/target-kills": wrong})
+        assert math.isnan(rules(own).target_kills)
+        assert len(annotation_problems(own.annotations)) == 1
 
 
 def test_memory_history_goes_back_as_far_as_the_intervals_of_the_vpa() -> None:

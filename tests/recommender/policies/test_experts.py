@@ -172,8 +172,17 @@ def price_factor_after(violated: list[bool]) -> float:
     """After samples of 2 floors or none, with 1 floor in force and a target of 0.05."""
     state = ExpertState(1, 1)
     for one in violated:
-        adjust_price(0, 2.0 * one, 1.0, state.now, weights_of(TARGET, 0.0, STEP_S, 1.0))
+        adjust_price(0, 2.0 * one, 1.0, TARGET, state.now, weights_of(TARGET, 0.0, STEP_S, 1.0))
     return float(state.now.price_factor[0])
+
+
+def test_containers_may_each_have_their_own_target() -> None:
+    """After a sample that violates, the price of a container with a lower target has risen by more."""
+    experts = experts_of([1.0], [1.0], slots=3)
+    used, in_force, targets = np.full(3, 2.0), np.full(3, 1.0), np.array([0.001, TARGET, 0.5])
+    experts.judge(np.arange(3), used, in_force, targets)
+    expected = [math.exp(PRICE_GAIN * (1.0 - target)) for target in targets]
+    assert experts.state.now.price_factor == pytest.approx(expected)
 
 
 def test_the_price_falls_without_violations_and_one_in_twenty_keeps_it() -> None:
