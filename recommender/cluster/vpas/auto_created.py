@@ -192,9 +192,9 @@ class InPlaceMode:
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
     policy: dict[str, Any] = {"containerName": "*", "controlledValues": settings.controlled_values}
-    for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
+    for bound_name, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
         if quantities := quantities_of(bound):
-            policy[field] = quantities
+            policy[bound_name] = quantities
     update: dict[str, Any] = {"updateMode": settings.mode}
     if settings.min_replicas is not None:
         update["minReplicas"] = settings.min_replicas
