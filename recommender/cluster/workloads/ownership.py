@@ -14,7 +14,7 @@ from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import NO_TEMPLATES, Templates, read_templates
 from recommender.cluster.objects.selectors import IN, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.kinds import FINISHED, JOB_KINDS
+from recommender.cluster.workloads.kinds import FINISHED, JOB_KINDS, JobKind
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -51,8 +51,9 @@ class Ref(NamedTuple):
         return self.kind in WELL_KNOWN and not self.group
 
     @property
-    def is_job_of_crd(self) -> bool:
-        return (self.group, self.kind) in JOB_KINDS
+    def job_kind(self) -> JobKind | None:
+        """Its kind, if that is one of jobs that a CRD defines."""
+        return JOB_KINDS.get((self.group, self.kind))
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -119,7 +120,7 @@ def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, 
 
 
 def _has_ended(ref: Ref, status: Fields) -> bool:
-    *path, last = JOB_KINDS[ref.group, ref.kind].phase.split(".") if ref.is_job_of_crd else [""]
+    *path, last = ref.job_kind.phase.split(".") if ref.job_kind is not None else [""]
     for name in path:
         status = status.child(name)
     return (bool(last) and status.text(last) in FINISHED) or any(

@@ -110,7 +110,7 @@ class Targets:
             if (selector := self._well_known(namespace, ref).selector) is not None:
                 return self._pods.select(namespace, selector)
             return self.pods_controlled_by(namespace, ref)
-        if ref.is_job_of_crd:
+        if ref.job_kind is not None:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
 
@@ -161,7 +161,7 @@ class Targets:
         highest, workload = chain[-1]
         if workload is not None:
             return workload.owner is None
-        return highest.is_job_of_crd and target.is_job_of_crd
+        return highest.job_kind is not None and target.job_kind is not None
 
     # -- owners of a target ----------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Targets:
         """The owner of a controller, and whether the controller itself counts."""
         if ref.well_known:
             return self._well_known(namespace, ref).owner, True
-        if ref.is_job_of_crd:
+        if ref.job_kind is not None:
             return None, False
         answer = self._scale(namespace, owner.api_version, ref)
         return answer.owner, answer.outcome is ScaleResult.FOUND

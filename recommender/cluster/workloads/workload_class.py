@@ -82,7 +82,7 @@ def without_counter(name: str) -> str:
 
 def _with_part(name: str, pod: Pod, top: Workload) -> str:
     """The name with the part of a job that a pod is, as its controller labels it."""
-    kind = JOB_KINDS.get((top.ref.group, top.kind))
+    kind = top.ref.job_kind
     part = pod.labels.get(kind.part_label, "") if kind is not None else ""
     room = max(8, MAX_NAME_CHARS - PROGRAM_CHARS - 2 - len(part))
     return _as_name(f"{name[:room]}-{part}") if part else name

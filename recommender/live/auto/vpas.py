@@ -177,7 +177,7 @@ class Planner:
 
 
 def _makes_jobs(ref: Ref) -> bool:
-    return ref.is_job_of_crd and JOB_KINDS[ref.group, ref.kind].makes_jobs
+    return ref.job_kind is not None and ref.job_kind.makes_jobs
 
 
 def _describe(workload: Workload) -> str:
