@@ -176,12 +176,13 @@ class Recommender:
 
     def _decide(self, report: Report) -> None:
         now_s = self.clock()
+        self._report_annotations(report)
         seen = Seen(
             self._rules(now_s, report),
             self.index.take_changes(self.view.finished_pods()),
             self._samples(report),
             self._kills(report),
-            *self._node_sharing(report),
+            *self._node_sharing(),
         )
         targets = self.engine.step(now_s, seen, report)
         report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
@@ -264,12 +265,14 @@ class Recommender:
             report.each(self.view.kills(), lambda oom: f"kill of {oom.pod}", take)
         return found
 
-    def _node_sharing(self, report: Report) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
-        """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""
-        sharing = [state for state in self.vpas.values() if sharing_policy(state.vpa)]
+    def _report_annotations(self, report: Report) -> None:
         for state in self.vpas.values():
             if problems := annotation_problems(state.vpa.annotations):
                 report.problems[f"VPA {state.vpa.key}"] = "; ".join(problems)
+
+    def _node_sharing(self) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
+        """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""
+        sharing = [state for state in self.vpas.values() if sharing_policy(state.vpa)]
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
         spare = self.view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
         before, now = self._shared_cores, {name: left[CPU] for name, left in spare.items()}

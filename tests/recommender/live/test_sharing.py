@@ -9,7 +9,6 @@ import pytest
 
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Evaluation
-from recommender.engine.tally import Report
 from recommender.live.round import Recommender
 from recommender.progress.growth import Growth, GrowthOptions
 from recommender.progress.readings import Reading
@@ -60,13 +59,15 @@ def test_the_loss_of_pods_is_collected_only_while_they_share(busy: FakeView) -> 
     growth = Growth.begin("log", Reading(busy.now_s, 2.5, "loss"), GrowthOptions())
     for state in ours.vpas.values():
         state.growth["uid-job-0"] = growth
-    collected = ours._node_sharing(rounds(ours, busy, 1))
+    rounds(ours, busy, 1)
+    collected = ours._node_sharing()
     assert collected == ({}, {})
     annotate(busy, "flowcon")
     rounds(ours, busy, 1)
-    nodes, losses = ours._node_sharing(rounds(ours, busy, 1))
+    rounds(ours, busy, 1)
+    nodes, losses = ours._node_sharing()
     evaluation = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
     assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): evaluation}), "the node was reported before"
     busy.left = {}
-    assert ours._node_sharing(Report())[0] == {"n0": None}, "no longer shared"
+    assert ours._node_sharing()[0] == {"n0": None}, "no longer shared"
     assert ours._shared_cores == {}
